@@ -234,7 +234,10 @@ async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(wo
             for number, status in enumerate([ExecutionStatus.DONE, ExecutionStatus.QUEUED, ExecutionStatus.EXPIRED])
         ]
         assert list(await tx.executions.page(world.device.device_id, limit=2)) == stored[:0:-1]
-        assert list(await tx.executions.page(world.device.device_id, limit=9, before_seq=stored[2].seq)) == stored[1::-1]
+        assert (
+            list(await tx.executions.page(world.device.device_id, limit=9, before=(stored[2].created_ms, stored[2].seq)))
+            == stored[1::-1]
+        )
         of_time = [
             list(await tx.executions.page(world.device.device_id, limit=9, created=span))
             for span in (TimeSpan(NOW + 1), TimeSpan(None, NOW + 1), TimeSpan(NOW + 1, NOW + 2))

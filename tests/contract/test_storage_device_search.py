@@ -134,7 +134,7 @@ async def test_devices_are_counted_by_state(world: StoredAccount) -> None:
         counts = await tx.device_search.count_by_state(account_id)
         assert (counts.total, counts.online, counts.on, counts.revoked) == (4, 1, 1, 1)
         states = {state: await tx.device_search.count(account_id, DeviceSearch(state=state)) for state in DeviceStateFilter}
-        assert counts == DeviceCounts(4, **{state.value: count for state, count in states.items()})
+        assert counts == DeviceCounts(4, **{state.value.lower(): count for state, count in states.items()})
         assert await tx.device_search.count_by_state(new_id("acc")) == DeviceCounts(0, 0, 0, 0, 0, 0, 0, 0)
 
 

@@ -120,9 +120,12 @@ async def test_a_page_of_approvals_begins_after_the_last_one_of_the_page_before(
             await tx.approvals.add(approval)
     async with world.uow.read() as tx:
         newest = list(await tx.approvals.list_newest(account_id, limit=2))
-        older = list(await tx.approvals.list_newest(account_id, limit=2, before=newest[-1].seq))
+        older = list(await tx.approvals.list_newest(account_id, limit=2, before=(newest[-1].created_ms, newest[-1].seq)))
         of_device = await tx.approvals.list_newest(
-            account_id, device_id=world.device.device_id, status=ApprovalStatus.PENDING, before=older[-1].seq
+            account_id,
+            device_id=world.device.device_id,
+            status=ApprovalStatus.PENDING,
+            before=(older[-1].created_ms, older[-1].seq),
         )
         of_time = [
             list(await tx.approvals.list_newest(account_id, created=span))

@@ -78,9 +78,13 @@ async def test_claims_are_listed_newest_first_and_go_with_their_code(world: Stor
         assert await tx.device_claims.count(code.code_id, ClaimStatus.APPROVED) == 1
         assert list(await tx.device_claims.list_by_account(account_id, None, None, 9)) == [third, second, approved]
         newest = await tx.device_claims.list_by_account(account_id, None, None, 2)
-        assert list(await tx.device_claims.list_by_account(account_id, None, newest[0].seq, 1)) == [second]
+        assert list(await tx.device_claims.list_by_account(account_id, None, (newest[0].created_ms, newest[0].seq), 1)) == [
+            second
+        ]
         assert list(await tx.device_claims.list_by_account(account_id, ClaimStatus.DENIED, None, 9)) == [second]
-        assert list(await tx.device_claims.list_by_account(account_id, ClaimStatus.APPROVED, newest[1].seq, 9)) == [approved]
+        assert list(
+            await tx.device_claims.list_by_account(account_id, ClaimStatus.APPROVED, (newest[1].created_ms, newest[1].seq), 9)
+        ) == [approved]
         times = [each.created_ms for each in (third, second, approved)]
         for span in (TimeSpan(second.created_ms), TimeSpan(None, second.created_ms), TimeSpan(*sorted(times)[:2])):
             found = await tx.device_claims.list_by_account(account_id, None, None, 9, span)

@@ -88,3 +88,26 @@ async def test_channels_are_confirmed_and_lately_made_things_are_ended_after_a_s
         await page.get_by_role("button", name="Look and end").click()
         await looking.get_by_role("button", name="Look", exact=True).click()
         await expect(page.get_by_text("Nothing was made in that time.")).to_be_visible()
+
+
+async def test_an_explanation_of_access_tells_where_a_key_works_and_until_when(service: Service, owner: ApiClient) -> None:
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 86_400))
+    key = await owner.post("/keys", {"name": "Nearby", "expiresAt": soon, "allowedNetworks": ["10.0.0.0/8"]}, expect=201)
+    device = await owner.post("/devices/register", {"name": "Gate", "boardType": "ESP32", "appType": "GATE"}, expect=201)
+    path = f"/devices/{device['deviceId']}"
+    await owner.post(f"{path}/grants", {"apiKeyId": key["keyId"], "commands": ["ON"]}, expect=201)
+    async with open_browser_without_worker(service, PHONE) as browser:
+        page = await browser.open_signed_in()
+        await page.goto(f"{service.url}/#/device/{device['deviceId']}/access")
+        elsewhere = "denied · This API key may not be used from 192.168.1.7"
+        for address, told, limits in (
+            ("", "allowed · Grant", "The key works only from 10.0.0.0/8. The key works until tomorrow"),
+            ("192.168.1.7", elsewhere, "The key works only from 10.0.0.0/8."),
+        ):
+            await page.get_by_role("button", name="Explain", exact=True).click()
+            asked = page.get_by_role("dialog")
+            await asked.get_by_label("API key").select_option("Nearby")
+            await asked.get_by_label("Calls from (an IP address)").fill(address)
+            await asked.get_by_role("button", name="Explain", exact=True).click()
+            await expect(page.get_by_role("status").filter(has_text=told)).to_contain_text(limits)
+        assert await find_faults(page) == []

@@ -67,7 +67,7 @@ async def ask_to_open(service: Service, owner: ApiClient, name: str, channel: in
 async def pushed_link(service: Service, owner: ApiClient, receiver: Receiver, name: str, channel: int = 1) -> tuple[str, str]:
     """The request's path, and the place in the dashboard that the pushed notification leads to."""
     browser = PushBrowser(receiver.url)
-    await owner.call("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": False}, 200)
+    await owner.call("PUT", "/auth/notifications", {"topics": ["APPROVALS"], "mail": False}, 200)
     made = await owner.post("/auth/notifications/channels", {"name": "Phone", "webPush": browser.subscription()}, expect=201)
     path = await ask_to_open(service, owner, name, channel)
     link = await wait_for_link(browser, receiver)
@@ -220,7 +220,7 @@ async def test_a_person_adds_channels_tests_and_deletes_them(
             await page.get_by_role("button", name="Delete", exact=True).click()
             await expect(page.get_by_role("listitem", name=channel)).to_have_count(0)
         settings = await owner.get("/auth/notifications")
-        assert (settings["topics"], settings["mail"]) == (["approvals"], False)
+        assert (settings["topics"], settings["mail"]) == (["APPROVALS"], False)
         await page.get_by_role("listitem").filter(has_text="this one").get_by_role("button", name="Delete").click()
         await page.get_by_role("button", name="Delete", exact=True).click()
         await expect(page.get_by_text("No channel yet")).to_be_visible()

@@ -75,7 +75,7 @@ async def test_a_command_to_30_devices_runs_once_on_each_though_the_program_is_k
         body = {"name": "Pumps", "deviceIds": [pump.device.device_id for pump in pumps]}
         path = f"/groups/{(await owner.post('/groups', body, expect=201))['groupId']}/command"
         stack.push_async_callback(cancel_tasks, *[asyncio.create_task(pump.live()) for pump in pumps])
-        await owner.wait_until("/devices?state=online&limit=100", lambda found: len(found) == DEVICES)
+        await owner.wait_until("/devices?state=ONLINE&limit=100", lambda found: len(found) == DEVICES)
 
         before, finished = [0] * DEVICES, 0
         for _ in range(KILLS):

@@ -84,12 +84,12 @@ async def decide(service: Service, link: str, decision: str) -> httpx.Response:
 async def test_a_request_for_approval_is_mailed_with_a_link_that_decides_it(
     service: Service, owner: ApiClient, postbox: tuple[Postbox, int]
 ) -> None:
-    chosen = {"topics": ["approvals"], "mail": True, "quietFromMinute": None, "quietToMinute": None, "timezone": "Europe/Berlin"}
+    chosen = {"topics": ["APPROVALS"], "mail": True, "quietFromMinute": None, "quietToMinute": None, "timezone": "Europe/Berlin"}
     nothing = {**chosen, "topics": [], "mail": False, "offlineMinutes": 5, "timezone": "UTC", "language": "en"}
     assert await owner.get("/auth/notifications") == nothing
     await owner.call("PUT", "/auth/notifications", chosen, 200)
     [mail_channel] = await owner.get("/auth/notifications/channels")
-    assert (mail_channel["kind"], mail_channel["lastError"]) == ("mail", None)
+    assert (mail_channel["kind"], mail_channel["lastError"]) == ("MAIL", None)
     wrong = await owner.call("PUT", "/auth/notifications", {**chosen, "timezone": "Mars/Base"}, 400)
     assert wrong["error"] == "VALIDATION_ERROR"
     approval = await ask_to_open(service, owner, "Gate")
@@ -127,7 +127,7 @@ async def test_a_browser_gets_messages_that_only_it_can_read(service: Service, o
     headers = {"Authorization": request.headers["authorization"]}
     claims = verify_vapid(headers, key, int(time.time()))
     assert claims["aud"] == receiver.url.removesuffix("/hook")
-    await owner.call("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": False}, 200)
+    await owner.call("PUT", "/auth/notifications", {"topics": ["APPROVALS"], "mail": False}, 200)
     approval = await ask_to_open(service, owner, "Barrier")
     told = {each["title"]: each for each in (browser.decrypt(one.body) for one in await receiver.wait_for(4))}
     assert "Latchboard: an API key was created" in told

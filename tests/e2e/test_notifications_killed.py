@@ -26,7 +26,7 @@ async def prepare(owner: ApiClient, receiver: Receiver) -> tuple[list[str], str]
     """Gates whose command needs an approval, and a key that may request it. The owner is told by ntfy."""
     ntfy = {"url": receiver.url.removesuffix("/hook"), "topic": "gates", "token": "tk_1"}
     await owner.post("/auth/notifications/channels", {"name": "Phone", "ntfy": ntfy}, expect=201)
-    await owner.call("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": False}, 200)
+    await owner.call("PUT", "/auth/notifications", {"topics": ["APPROVALS"], "mail": False}, 200)
     guarded = {"name": "OPEN", "label": "Open", "requiresApproval": True}
     made = await owner.post("/device-types", {"name": "Gate", "commands": [guarded]}, expect=201)
     row = {"boardType": "ESP32", "appType": "PUMP", "deviceTypeId": made["deviceTypeId"]}

@@ -94,7 +94,7 @@ DELETE /devices/{deviceId}/grants/{grantId}
 GET /devices/{deviceId}/approvals /approvals /devices/{deviceId}/approvals/{approvalId}
 POST /devices/{deviceId}/approvals/{approvalId}/approve /devices/{deviceId}/approvals/{approvalId}/deny /devices/{deviceId}/approvals/{approvalId}/withdraw
 GET /devices/{deviceId}/telemetry /devices/{deviceId}/telemetry/latest /devices/{deviceId}/telemetry/export /telemetry/series
-GET /events /events/export /webhooks /webhooks/{webhookId}/deliveries
+GET /events /events/{eventId} /events/export /webhooks /webhooks/{webhookId}/deliveries
 POST /webhooks /webhooks/{webhookId}/rotate-secret /webhooks/{webhookId}/ping
 POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver /webhooks/{webhookId}/recover
 PATCH /webhooks/{webhookId}
@@ -357,12 +357,117 @@ def test_every_conflict_that_is_raised_is_a_code_of_an_operation(document: dict[
     assert {code for code in raised if f'"{code}"' not in shown} == set(NOT_ANSWERED)
 
 
+IN_A_FLEET_FILE = """
+POST /projects /device-types /devices/register /devices/{deviceId}/commands /devices/{deviceId}/schedules /devices/{deviceId}/rules
+POST /devices/{deviceId}/metrics /groups /groups/{groupId}/grants /devices/{deviceId}/grants /keys /webhooks
+PATCH /device-types/{deviceTypeId} /devices/{deviceId}/commands/{commandId} /devices/{deviceId}/rules/{ruleId} /groups/{groupId}
+PATCH /groups/{groupId}/devices /groups/{groupId}/grants/{grantId} /devices/{deviceId}/grants/{grantId} /keys/{keyId}
+PATCH /webhooks/{webhookId}
+PUT /devices/{deviceId} /devices/{deviceId}/schedules/{slot}
+DELETE /projects/{projectId} /device-types/{deviceTypeId} /devices/{deviceId} /devices/{deviceId}/commands/{commandId}
+DELETE /devices/{deviceId}/schedules/{slot} /devices/{deviceId}/rules/{ruleId} /groups/{groupId} /groups/{groupId}/grants/{grantId}
+DELETE /devices/{deviceId}/grants/{grantId} /keys/{keyId} /webhooks/{webhookId}
+"""
+"""The single calls that the entries of a file stand for."""
+
+
+def test_a_fleet_file_is_refused_with_the_codes_of_the_calls_that_it_stands_for(document: dict[str, Any]) -> None:
+    def codes(method: str, path: str) -> set[str]:
+        answers = document["paths"][f"/api/v1{path}"][method]["responses"]
+        found = {
+            status: answers[status]["content"]["application/json"]["schema"]
+            for status in ("400", "403", "409")
+            if status in answers
+        }
+        return {code for schema in found.values() for code in re.findall(r"[A-Z]+(?:_[A-Z]+)+", json.dumps(schema))}
+
+    single = {
+        code
+        for row in IN_A_FLEET_FILE.split("\n")
+        if row
+        for path in row.split()[1:]
+        for code in codes(row.split()[0].lower(), path)
+    }
+    assert len(single) > 25
+    only_single = {code for code in single if code.startswith("IDEMPOTENCY_")}
+    for step in ("plan", "apply"):
+        assert single - only_single - codes("post", f"/fleet/{step}") == set(), step
+
+
 def test_a_response_is_open_and_a_request_is_closed(document: dict[str, Any]) -> None:
     """A later version may add fields to responses; a field of a request that nobody knows is a mistake."""
     models = document["components"]["schemas"]
     closed = {name for name, model in models.items() if model.get("additionalProperties") is False}
     assert {name for name in closed if name.endswith("Response")} == set()
     assert {name for name, model in models.items() if name.endswith("Request") and "properties" in model} - closed == set()
+
+
+EVENT_TYPES = "event types, which the specification writes so"
+OTHER_CASES = {
+    "Role": "roles, which the specification writes so",
+    "ServiceSessionRequest.role": "roles",
+    "TriggeredBy": "`triggeredBy` of the specification",
+    "AppliesVia": "`appliesVia` of the specification",
+    "GrantCreateRequest.appliesVia": "the same",
+    "GrantSubjectResponse.type": "`subject.type` of the specification",
+    "RuleConditionRequest.comparator": "the operators of the specification, and `silent` of the contract beside them",
+    "SwitchEdge": "`edge` of the event `schedule_fired` in the contract",
+    "DeviceOnlineEvent.reason": "`reason` of the event in the contract",
+    "DeviceOfflineEvent.reason": "the same",
+    "FirmwareProfile": "profiles, which the contract writes so",
+    "FirmwareConfigFormat": "`format` of the contract",
+    "GET /devices/{deviceId}/telemetry/export ?format": "`format` of the contract",
+    "GET /events ?type": EVENT_TYPES,
+    "FleetWebhook.types": EVENT_TYPES,
+    "WebhookCreateRequest.types": EVENT_TYPES,
+    "WebhookUpdateRequest.types": EVENT_TYPES,
+    "PingPayload.type": EVENT_TYPES,
+    "PingWebhook.type": EVENT_TYPES,
+    "ApprovalByLinkResponse.secondFactors": "names of the fields in the decision that follows",
+    "WebhookFormat": "the content modes of CloudEvents",
+    "GET /devices/{deviceId}/telemetry ?order": "the directions of SQL",
+    "FleetKind": "the names of the sections in a fleet's file",
+    "DeviceSort": "names of fields",
+    "NotificationSettingsRequest.language": "language tags of BCP 47",
+}
+"""Where a value is not in capitals, and why. Each has to be needed."""
+WORD = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+
+
+def enumerated(node: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Every value of an enumeration below here, by the schema, field or parameter that has it."""
+    if isinstance(node, list):
+        for each in node:
+            yield from enumerated(each, place)
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key == "enum":
+            yield from ((place, each) for each in value if isinstance(each, str))
+        elif key == "const" and isinstance(value, str):
+            yield place, value
+        elif key not in {"example", "examples", "default"}:
+            yield from enumerated(value, place)
+
+
+def all_enumerated(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, model in document["components"]["schemas"].items():
+        for field, schema in model.get("properties", {}).items():
+            yield from enumerated(schema, f"{name}.{field}")
+        yield from enumerated({key: value for key, value in model.items() if key != "properties"}, name)
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            call = f"{method.upper()} {path.removeprefix('/api/v1')}"
+            for one in operation.get("parameters", []):
+                yield from enumerated(one, f"{call} ?{one.get('name')}")
+            yield from enumerated({key: operation.get(key) for key in ("requestBody", "responses")}, call)
+
+
+def test_every_value_of_an_enumeration_is_in_capitals(document: dict[str, Any]) -> None:
+    found = list(all_enumerated(document))
+    assert len(found) > 200
+    other = {place for place, value in found if not WORD.fullmatch(value)}
+    events = {place for place in other if re.fullmatch(r"[A-Z]\w+(Event|Webhook)\.type", place)} - OTHER_CASES.keys()
+    assert len(events) == 2 * len(PUBLIC_TYPES)
+    assert other - events == set(OTHER_CASES)
 
 
 def test_the_head_has_guides(document: dict[str, Any]) -> None:

@@ -280,3 +280,50 @@ async def test_prune_deletes_what_the_sections_do_not_name_and_nothing_else(app:
     assert (left["projects"], left["devices"], left["deviceTypes"], left["grants"]) == ([{"name": "Default"}], [], [], [])
     assert [each["name"] for each in left["apiKeys"]] == ["nightly"]
     assert len(left["webhooks"]) == 1
+
+
+async def refused(caller: ApiCaller, path: str, body: Any) -> tuple[int, str]:
+    answer = await caller.send("POST", path, body)
+    return answer.status_code, answer.json()["error"]
+
+
+async def test_a_name_that_a_call_refuses_is_refused_in_a_file_and_the_other_way_round(app: InProcessApp, ada: ApiCaller) -> None:
+    await fleet(ada, "apply", {**DOCUMENT, "apiKeys": [{"name": "nightly"}]})
+    device = (await ada.send_ok("GET", "/devices?search=pump-1"))[0]["deviceId"]
+    projects = {each["name"]: each["projectId"] for each in await ada.send_ok("GET", "/projects")}
+    kinds: dict[str, tuple[str, str, dict[str, Any]]] = {
+        "projects": ("/projects", "PROJECT_EXISTS", {"name": "GREENHOUSE"}),
+        "deviceTypes": ("/device-types", "DEVICE_TYPE_EXISTS", {"name": "pUMP", "commands": []}),
+        "groups": ("/groups", "GROUP_EXISTS", {"name": "PUMPS", "projectId": projects["Greenhouse"]}),
+    }
+    for section, (path, code, body) in kinds.items():
+        assert await refused(ada, path, body) == (409, code)
+        entry = {"name": body["name"]} | ({"project": "Greenhouse"} if section == "groups" else {})
+        for step in ("plan", "apply"):
+            assert await refused(ada, f"/fleet/{step}", {"document": {section: [entry]}}) == (409, code), section
+        twice = [{**entry, "name": "Twice"}, {**entry, "name": "TWICE"}]
+        assert await refused(ada, "/fleet/apply", {"document": {section: twice}}) == (409, code), section
+    group = (await ada.send_ok("POST", "/groups", {"name": "PUMPS"}))["groupId"]  # in another project
+    assert (await ada.send("PATCH", f"/groups/{group}", {"name": "Pumps"})).status_code == 200, "its own name in another case"
+    kind = await ada.send_ok("POST", "/device-types", {"name": "Lamp", "commands": []})
+    renamed = await ada.send("PATCH", f"/device-types/{kind['deviceTypeId']}", {"name": "PUMP"})
+    assert (renamed.status_code, renamed.json()["error"]) == (409, "DEVICE_TYPE_EXISTS")
+    await app.report(device, temperature=21)
+    for _ in range(2):
+        await ada.send_ok("POST", "/keys", {"name": "Same"})
+        await ada.send_ok("POST", f"/devices/{device}/rules", HOT)
+    exported = (await ada.send_ok("GET", "/fleet"))["document"]
+    assert [key["name"] for key in exported["apiKeys"]].count("Same") == 2
+    assert (await fleet(ada, "plan", exported, prune=True))["objects"] == []
+
+
+async def test_a_file_with_fewer_keys_of_a_name_than_there_are_is_refused(ada: ApiCaller) -> None:
+    """It could mean either of them, and `prune` would delete the other."""
+    for _ in range(2):
+        await ada.send_ok("POST", "/keys", {"name": "Same"})
+    answer = await ada.send("POST", "/fleet/plan", {"document": {"apiKeys": [{"name": "Same"}]}, "prune": True})
+    assert answer.status_code == 400
+    [detail] = answer.json()["details"]
+    assert (detail["field"], "2 have the name" in detail["message"]) == ("document.apiKeys.0", True)
+    grant = {"apiKey": "Same", "project": "Default", "commands": ["ON"]}
+    assert (await ada.send("POST", "/fleet/plan", {"document": {"grants": [grant]}})).status_code == 400

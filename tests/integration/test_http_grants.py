@@ -33,6 +33,7 @@ def client(world: ScheduleWorld) -> Client:
             commands_blueprint(world.commands, world.waiter, world.definitions, world.control, world.cancellation),
         ],
         authenticator=RoleNameAuthenticator(world),
+        clock=world.clock,
     )
     return app.test_client()
 

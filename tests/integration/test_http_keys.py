@@ -52,6 +52,7 @@ async def test_a_key_is_shown_in_full_once(http: HttpClient) -> None:
             "prefix": made["prefix"],
             "enabled": True,
             "expiresAt": None,
+            "endedAt": None,
             "allowedNetworks": [],
             "previousPrefix": None,
             "previousExpiresAt": None,
@@ -124,6 +125,7 @@ async def test_the_grants_of_a_key_name_their_device_or_project(http: HttpClient
         "device": {"deviceId": "dev_00000000000000000001", "name": "Pump"},
         "scope": "WRITE",
         "expiresAt": "2027-01-15T09:00:00.000Z",
+        "endedAt": None,
         "rateLimitPerMinute": 5,
         "createdAt": "2027-01-15T08:00:00.000Z",
     }

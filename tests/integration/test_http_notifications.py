@@ -25,7 +25,7 @@ async def test_a_zone_or_language_that_does_not_exist_is_refused(owner: ApiCalle
 
 async def test_settings_without_mail_leave_mail_as_it_is(owner: ApiCaller) -> None:
     for given, mail in (({}, False), ({"mail": True}, True), ({}, True), ({"mail": False}, False), ({}, False)):
-        answer = await owner.send("PUT", "/auth/notifications", {"topics": ["approvals"], **given})
+        answer = await owner.send("PUT", "/auth/notifications", {"topics": ["APPROVALS"], **given})
         assert (answer.status_code, answer.json()["mail"]) == (200, mail), answer.text
         assert (await owner.send_ok("GET", "/auth/notifications"))["mail"] is mail
         assert len(await owner.send_ok("GET", "/auth/notifications/channels")) == mail

@@ -25,7 +25,9 @@ async def world() -> ScheduleWorld:
 @pytest.fixture
 def client(world: ScheduleWorld) -> Client:
     calendar = ScheduleOccurrenceService(uow=world.uow, clock=world.clock, recurrence=world.recurrence)
-    app = create_app(blueprints=[schedules_blueprint(world.schedules, calendar)], authenticator=RoleNameAuthenticator(world))
+    app = create_app(
+        blueprints=[schedules_blueprint(world.schedules, calendar)], authenticator=RoleNameAuthenticator(world), clock=world.clock
+    )
     return app.test_client()
 
 
@@ -62,10 +64,10 @@ async def test_a_slot_needs_only_times(client: Client, path: str) -> None:
         "misfireGraceSeconds": 900,
         "nextFireAt": "2027-01-15T08:01:00.000Z",
         "lastFiredAt": None,
+        "endedAt": None,
         "lastOutcome": None,
         "nextEdge": "on",
         "firmwareSynced": False,
-        "endedAt": None,
     }
     assert await call(client, "GET", path) == (200, [made])
 

@@ -8,19 +8,21 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Executable, create_engine, text
+from sqlalchemy import ColumnElement, Executable, create_engine, text
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.expression import ClauseElement, Select, TextClause, UpdateBase
 
-from adapters.storage.sql import repositories
+from adapters.storage.sql import repositories, tables
 from adapters.storage.sql.mapping import EntityStatements
-from adapters.storage.sql.repositories import commands, events
+from adapters.storage.sql.repositories import commands, events, provisioning, schedules
 from adapters.storage.sql.session import SQLITE
 from adapters.storage.sql.sqlite.connections import compile_statement
-from adapters.storage.sql.statements import BulkStatement
+from adapters.storage.sql.statements import BulkStatement, during, page_start
 from adapters.storage.sql.tables import metadata
+from domain.kernel.clock import TimeSpan
 
 SMALL_OR_AT_START = {
     "accounts.HAS_ACCOUNT": "stops at the first row",
@@ -77,6 +79,8 @@ ONLY_IN_CLUSTERS = {
 }
 """They run on PostgreSQL only; test_partition_plans.py looks at those plans."""
 SORTS_FEW_ROWS = {
+    "commands.APPROVALS.list",  # is never run, nor is the next one: these lists are read by pages
+    "provisioning.CLAIMS.list",
     "accounts.LIST_ACCOUNT_IDS",
     "accounts.LIST_MEMBERS",
     "commands.APPLYING_DEFINITIONS",
@@ -172,3 +176,41 @@ def test_a_statement_uses_an_index(database: sqlite3.Connection, name: str) -> N
 def test_a_statement_reads_its_rows_in_order(database: sqlite3.Connection, name: str) -> None:
     if name not in SORTS_FEW_ROWS:
         assert not [step for step in _plan(database, STATEMENTS[name]) if "TEMP B-TREE" in step]
+
+
+OF_A_TIME: dict[str, tuple[Select[Any], ColumnElement[int], str]] = {
+    "executions": (commands.PAGE_BEHIND, tables.executions.c.created_ms, "device_id=?"),
+    "approvals": (commands.list_statement(False, False, True), tables.approvals.c.created_ms, "account_id=?"),
+    "approvals of a device": (commands.list_statement(True, False, True), tables.approvals.c.created_ms, "device_id=?"),
+    "approvals of a device and a status": (
+        commands.list_statement(True, True, True),
+        tables.approvals.c.created_ms,
+        "device_id=?",
+    ),
+    "approvals of a status": (
+        commands.list_statement(False, True, True),
+        tables.approvals.c.created_ms,
+        "account_id=? AND status=?",
+    ),
+    "claims": (provisioning.LIST_CLAIMS[False, True], tables.device_claims.c.created_ms, "account_id=?"),
+    "claims of a status": (provisioning.LIST_CLAIMS[True, True], tables.device_claims.c.created_ms, "account_id=? AND status=?"),
+    "ended schedules": (schedules.LIST_HISTORY_BEHIND, tables.schedules.c.updated_ms, "device_id=?"),
+    "events of a device": (events.DEVICE_LOG_BEFORE, tables.events.c.at_ms, "device_id=?"),
+}
+"""Lists with `since` and `until`; what their index is searched for beside the time. `GET /events` and the deliveries of a webhook are
+in the order in which they were written, which is another one than that of their times once a clock was set: with `until` they read
+the newer ones of the account, or of the webhook."""
+
+
+@pytest.mark.parametrize("name", OF_A_TIME)
+@pytest.mark.parametrize("since", [None, 1])
+def test_a_list_of_a_time_long_ago_reads_nothing_newer(database: sqlite3.Connection, name: str, since: int | None) -> None:
+    """The end of the time is the position behind which the list begins."""
+    start, rest = page_start(None, TimeSpan(since, 9))
+    assert (start, rest.until_ms) == ((9, 0), None)
+    assert page_start((7, 3), TimeSpan(None, 9))[0] == (7, 3)
+    assert page_start((9, 3), TimeSpan(None, 9))[0] == (9, 0)
+    statement, time, found_by = OF_A_TIME[name]
+    [step] = _plan(database, during(statement, time, rest)[0])
+    times = f"{time.name}>? AND {time.name}<?" if since else f"{time.name}<?"
+    assert step.endswith(f"({found_by} AND {times})"), step

@@ -189,6 +189,7 @@ GET /telemetry/series?deviceId={deviceId}                        401   200   200
 GET /devices/{deviceId}/telemetry/latest                         401   200   200    200    200     200     200 403  200  200   404
 GET /devices/{deviceId}/telemetry/export                         401   200   200    200    200     200     200 403  200  200   404
 GET /events                                                      401   200   200    200    200     200     200 403  403  403   200
+GET /events/{eventId}                                            401   200   200    200    200     200     200 403  403  403   404
 GET /events/export                                               401   200   200    403    403     403     403 403  403  403   200
 GET /devices/{deviceId}/events                                   401   200   200    200    200     200     200 403  403  403   404
 GET /webhooks                                                    401   200   200    200    200     200     200 403  403  403   200

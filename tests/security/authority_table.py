@@ -187,7 +187,7 @@ async def a_code(ada: Person) -> Call:
 
 CASES: dict[str, Callable[[Person], Awaitable[Call]]] = {
     f"POST {CHANNELS}": plain(NTFY | {"name": "Thief"}),
-    "PUT /auth/notifications": plain({"topics": ["approvals"], "mail": True}),
+    "PUT /auth/notifications": plain({"topics": ["APPROVALS"], "mail": True}),
     f"POST {CHANNELS}/{{channelId}}/confirm": a_suspended_channel,
     "POST /keys": plain({"name": "Robot"}),
     "PATCH /keys/{keyId}": a_disabled_key,

@@ -152,6 +152,10 @@ async def _delivery(at: Targets, ids: Ids) -> Ids:
     return {"deliveryId": (await at.owner.send_ok("POST", f"/webhooks/{ids['webhookId']}/ping"))["deliveryId"]}
 
 
+async def _event(at: Targets, ids: Ids) -> Ids:
+    return {"eventId": (await at.owner.send_ok("GET", "/events?limit=1"))["data"][0]["id"]}
+
+
 async def _code(at: Targets, ids: Ids) -> Ids:
     made = await at.owner.send_ok("POST", "/provisioning-codes", code_body(ids))
     at.secrets.add(made["code"])
@@ -199,6 +203,7 @@ MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
     "slot": _slot,
     "webhookId": _webhook,
     "deliveryId": _delivery,
+    "eventId": _event,
     "sessionId": _session,
     "codeId": _code,
     "claimId": _claim,
@@ -231,6 +236,7 @@ PREFIXES = {
     "ruleId": IdPrefix.RULE,
     "webhookId": IdPrefix.WEBHOOK,
     "deliveryId": IdPrefix.DELIVERY,
+    "eventId": IdPrefix.EVENT,
     "sessionId": IdPrefix.SESSION,
     "codeId": IdPrefix.PROVISIONING_CODE,
     "claimId": IdPrefix.CLAIM,
@@ -343,7 +349,7 @@ BODIES: dict[str, Body] = {
     "POST /devices/{deviceId}/metrics": lambda ids: {"metrics": ["moisture"]},
     "POST /devices/{deviceId}/rules": rule_body,
     "PATCH /devices/{deviceId}/rules/{ruleId}": lambda ids: {"enabled": False},
-    "PUT /auth/notifications": lambda ids: {"topics": ["approvals"]},
+    "PUT /auth/notifications": lambda ids: {"topics": ["APPROVALS"]},
     "POST /auth/notifications/channels": lambda ids: {"name": "Phone", "telegram": {"botToken": "1:secret", "chatId": "2"}},
     "POST /approval-links/preview": lambda ids: {"token": "unknown"},
     "POST /approval-links/passkey-options": lambda ids: {"token": "unknown"},

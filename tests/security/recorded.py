@@ -245,7 +245,7 @@ async def decide_by_link(app: InProcessApp, grace: ApiCaller) -> None:
     pump = (await grace.send_ok("POST", "/devices/register", {"name": "Gate", "boardType": "ESP32", "appType": "PUMP"}))[
         "deviceId"
     ]
-    await grace.send_ok("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": True})
+    await grace.send_ok("PUT", "/auth/notifications", {"topics": ["APPROVALS"], "mail": True})
     place = f"/devices/{pump}"
     await grace.send_ok("POST", f"{place}/commands", {"name": "OPEN", "label": "Open", "requiresApproval": True})
     await grace.send_ok("POST", f"{place}/credentials", {})

@@ -39,7 +39,7 @@ class Gate:
         self.grace_id = await self.app.create_member(account, GRACE, Role.ADMIN)
         self.grace = await self.app.sign_in(GRACE)
         for person in (self.owner, self.grace):
-            await person.send_ok("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": True})
+            await person.send_ok("PUT", "/auth/notifications", {"topics": ["APPROVALS"], "mail": True})
         device = {"name": "Gate", "boardType": "ESP32", "appType": "PUMP"}
         self.device_id = (await self.owner.send_ok("POST", "/devices/register", device))["deviceId"]
         self.path = f"/devices/{self.device_id}"
@@ -248,7 +248,7 @@ def _code(app: InProcessApp, secret: str) -> str:
 async def test_who_has_a_second_factor_must_show_it_for_either_decision(gate: Gate, decision: str) -> None:
     secret, codes = await _set_up_totp(gate.app, gate.grace)
     approval_id, tokens = await gate.ask()
-    assert (await gate.preview(tokens[GRACE]))[1]["secondFactors"] == ["totp", "recovery"]
+    assert (await gate.preview(tokens[GRACE]))[1]["secondFactors"] == ["totp", "recoveryCode"]
     assert await gate.decide(tokens[GRACE], decision) == (403, "SECOND_FACTOR_REQUIRED")
     assert await gate.decide(tokens[GRACE], decision, totp="000000") == (403, "SECOND_FACTOR_INVALID")
     assert await gate.decide(tokens[GRACE], decision, recoveryCode="wrong") == (403, "SECOND_FACTOR_INVALID")
@@ -300,7 +300,7 @@ async def test_a_passkey_signs_for_this_decision_only(gate: Gate) -> None:
         asked = await gate.app.caller().send_ok("POST", "/approval-links/passkey-options", {"token": token})
         return phone.get(asked["publicKey"])
 
-    assert (await gate.preview(tokens[GRACE]))[1]["secondFactors"] == ["passkey", "recovery"]
+    assert (await gate.preview(tokens[GRACE]))[1]["secondFactors"] == ["passkey", "recoveryCode"]
     signed = await answer(tokens[GRACE])
     assert await gate.decide(others[GRACE], passkey=signed) == (400, "PASSKEY_REFUSED")
     sign_in = (await gate.app.caller().send_ok("POST", "/auth/login/passkey/options", {}))["publicKey"]

@@ -136,7 +136,7 @@ async def by_operator(ada: Person) -> None:
 async def test_a_channel_of_a_thief_is_told_nothing_after_the_person_has_cut_everybody_off(
     ada: Person, cut_off: Callable[[Person], Awaitable[None]]
 ) -> None:
-    await ada.caller.send_ok("PUT", "/auth/notifications", {"topics": ["approvals", "rules"], "mail": False})
+    await ada.caller.send_ok("PUT", "/auth/notifications", {"topics": ["APPROVALS", "RULES"], "mail": False})
     thief = (await ada.caller.send_ok("POST", CHANNELS, NTFY | {"name": "Thief"}))["channelId"]
     await cut_off(ada)
     assert all(each["suspendedAt"] for each in await ada.caller.send_ok("GET", CHANNELS))
@@ -160,7 +160,7 @@ async def test_a_channel_of_a_thief_is_told_nothing_after_the_person_has_cut_eve
 @pytest.mark.parametrize("by_factor", [False, True])
 async def test_a_thief_of_a_session_silences_nobody(ada: Person, by_factor: bool) -> None:
     """Who suspends, deletes or turns off the channels of a person would go on unseen."""
-    await ada.caller.send_ok("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": True})
+    await ada.caller.send_ok("PUT", "/auth/notifications", {"topics": ["APPROVALS"], "mail": True})
     if by_factor:
         await a_confirmed_app(ada)
     ada.app.clock.forward(seconds=2 * HALF_OF_PROOF_S)
@@ -168,7 +168,7 @@ async def test_a_thief_of_a_session_silences_nobody(ada: Person, by_factor: bool
     for method, path, body in (
         ("DELETE", "/auth/sessions", None),
         ("DELETE", f"{CHANNELS}/{ada.old_channel}", None),
-        ("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": False}),
+        ("PUT", "/auth/notifications", {"topics": ["APPROVALS"], "mail": False}),
     ):
         refused = await ada.caller.send(method, path, body)
         assert (refused.status_code, refused.json()["error"]) == (403, "STEP_UP_REQUIRED")
@@ -179,7 +179,7 @@ async def test_a_thief_of_a_session_silences_nobody(ada: Person, by_factor: bool
 
 
 async def test_what_was_owed_to_a_channel_is_not_sent_once_it_is_suspended(ada: Person) -> None:
-    await ada.caller.send_ok("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": True})
+    await ada.caller.send_ok("PUT", "/auth/notifications", {"topics": ["APPROVALS"], "mail": True})
     await ada.caller.send_ok("POST", "/keys", {"name": "Robot"})
     await ada.caller.send_ok("DELETE", "/auth/sessions")
     ada.app.mail.mails.clear()

@@ -175,6 +175,7 @@ class HttpWorld:
             authenticator=self.callers,
             idempotency_store=self.idempotency_store,
             settings=self._settings,
+            clock=self.clock,
         )
 
     async def account(self, email: str = "ada@example.com", name: str = "Analytical Engines") -> CreatedAccountWithOwner:

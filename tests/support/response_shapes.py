@@ -55,7 +55,7 @@ COMMAND = shape("command string, params any")
 TOKENS = shape("accessToken string, refreshToken string, expiresIn integer")
 KEY = shape(
     "keyId string, name string, type =SECRET, prefix string, enabled boolean, lastUsedAt date-time?, createdAt date-time,"
-    "expiresAt date-time?, allowedNetworks strings, previousPrefix string?, previousExpiresAt date-time?, lastUsedPrefix string?"
+    "expiresAt date-time?, endedAt date-time?, allowedNetworks strings, previousPrefix string?, previousExpiresAt date-time?, lastUsedPrefix string?"
 )
 DEVICE = shape(
     "deviceId string, name string, boardType string, appType string, appTypeOther string?, deviceStatus string, enabled boolean,"
@@ -69,7 +69,7 @@ CREDENTIALS = shape(
 SCHEDULE = shape(
     "scheduleId string, deviceId string, slot integer, onTs integer, offTs integer, label string, enabled boolean, status string,"
     "onCommand object, offCommand object, rrule string?, timezone string?, nextFireAt date-time?, nextEdge string?, lastFiredAt date-time?,"
-    "lastOutcome string?, firmwareSynced boolean, misfire string, misfireGraceSeconds integer"
+    "lastOutcome string?, endedAt date-time?, firmwareSynced boolean, misfire string, misfireGraceSeconds integer"
 )
 RULE = shape(
     "ruleId string, deviceId string, name string, enabled boolean, priority integer, conditions array, action object,"
@@ -77,7 +77,7 @@ RULE = shape(
     "disabledReason string?, createdAt date-time"
 )
 GRANT = shape(
-    "grantId string, appliesVia string, commands strings, scope string, expiresAt date-time?, activeDays integers,"
+    "grantId string, appliesVia string, commands strings, scope string, expiresAt date-time?, endedAt date-time?, activeDays integers,"
     "activeFromMinute integer?, activeToMinute integer?, timezone string, rateLimitPerMinute integer?, createdAt date-time,"
     "subject object"
 )
@@ -133,7 +133,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
         [
             shape(
                 "grantId string, appliesVia string, device object?, project object?, group object?, commands strings, scope string,"
-                "expiresAt date-time?, rateLimitPerMinute integer?, createdAt date-time"
+                "expiresAt date-time?, endedAt date-time?, rateLimitPerMinute integer?, createdAt date-time"
             )
         ],
     ),
@@ -183,7 +183,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
         200,
         shape(
             "allowed boolean, waitsForApproval boolean, deviceTakesCommands boolean, code string?, message string,"
-            "passesAt date-time?, grantId string?, grants array"
+            "passesAt date-time?, grantId string?, grants array, expiresAt date-time?, allowedNetworks strings"
         ),
     ),
     "POST /projects": (201, PROJECT),

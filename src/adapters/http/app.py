@@ -22,7 +22,9 @@ from adapters.http.core.middleware import (
 )
 from adapters.http.core.operation import API_DEPENDENCIES, RequestHandlingDependencies
 from adapters.http.core.quart_app import TrimmedQuart
+from adapters.http.core.schemas import CLOCK
 from adapters.http.feed.endpoint import FeedEndpoint
+from domain.kernel.clock import Clock
 from domain.kernel.life import DatabaseLife
 from domain.kernel.ports import DeniedRequestLog
 
@@ -38,8 +40,11 @@ def create_app(
     settings: HttpMiddlewareSettings | None = None,
     observer: ResponseObserver | None = None,
     life: DatabaseLife | None = None,
+    clock: Clock | None = None,
 ) -> Quart:
-    """`observer` is called for every response with method, route or "", status and seconds."""
+    """`clock`: needed where an object of the `blueprints` ends.
+
+    `observer` is called for every response with method, route or "", status and seconds."""
     settings = settings or HttpMiddlewareSettings()
     app = TrimmedQuart("latchboard", static_folder=None, template_folder=None)
     app.request_class = SizeLimitedRequest
@@ -50,6 +55,7 @@ def create_app(
     dependencies = RequestHandlingDependencies(authenticator, idempotency_store, denial_log, life or DatabaseLife())
     app.extensions[API_DEPENDENCIES] = dependencies
     app.after_serving(dependencies.close)
+    app.extensions[CLOCK] = clock
     app.extensions[TRUSTED_PROXIES] = proxies
     app.extensions[TLS_AT_PROXY] = settings.hsts
     if idempotency_store is not None:

@@ -116,6 +116,7 @@ def create_http_app(program: ComposedApplication) -> Quart:
         ),
         observer=program.metrics.observe_request,
         life=adapters.life,
+        clock=adapters.clock,
     )
     agents = McpEndpoint(
         api=app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION, headers=JSON_HEADERS

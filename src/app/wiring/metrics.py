@@ -126,7 +126,10 @@ def _register_notifications(metrics: MetricsRegistry, services: DomainServices) 
         "notifications_dropped", "Notifications not written because 500 were owed to their channel.", lambda: observer.dropped
     )
     metrics.register_counter(
-        "notifications_sent", "Notifications that a channel accepted.", lambda: delivery.sent_by_channel, label="channel"
+        "notifications_sent",
+        "Notifications that a channel accepted.",
+        lambda: {kind.lower(): sent for kind, sent in delivery.sent_by_channel.items()},
+        label="channel",
     )
     metrics.register_counter(
         "notifications_unsent",

@@ -148,7 +148,7 @@ class ApprovalLinkService(Generic[TxT]):
         if not await tx.second_factors.is_enabled(user.user_id):
             return ()
         has_totp, passkeys = await tx.second_factors.has_totp(user.user_id), await tx.passkeys.list_by_user(user.user_id)
-        found = (("totp", has_totp), ("passkey", bool(passkeys)), ("recovery", True))
+        found = (("totp", has_totp), ("passkey", bool(passkeys)), ("recoveryCode", True))
         return tuple(name for name, available in found if available)
 
 

@@ -9,6 +9,7 @@ from domain.approvals.model import Approval, ApprovalStatus
 from domain.devices.model import Device
 from domain.grants.ports import GrantsTx
 from domain.kernel.clock import ANY_TIME, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.ports import ResultNotifier
 
@@ -25,10 +26,10 @@ class ApprovalRepository(Protocol):
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = 200,
-        before: int | None = None,
+        before: Position | None = None,
         created: TimeSpan = ANY_TIME,
     ) -> Sequence[Approval]:
-        """Newest first; with `before`, only those of a lower `seq`."""
+        """Newest first; with `before`, a (`created_ms`, `seq`), only what is older."""
 
     async def list_pending_by_requester(
         self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None

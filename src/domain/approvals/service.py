@@ -30,6 +30,7 @@ from domain.events.model import Event, EventSearch
 from domain.grants.model import AppliesVia, GrantSubject
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, SystemCaller, require_role
 from domain.kernel.clock import ANY_TIME, HOUR_MS, Clock, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json, event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable
@@ -63,10 +64,11 @@ class ApprovalService(Generic[TxT]):
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = LIST_LIMIT,
-        before: int | None = None,
+        before: Position | None = None,
         created: TimeSpan = ANY_TIME,
     ) -> Sequence[Approval]:
-        """Newest first, for one device or the whole account; `before`: only those of a lower `seq`. Raises NotFound."""
+        """Newest first, for one device or the whole account; `before`: only what is older than this (`created_ms`, `seq`).
+        Raises NotFound."""
         async with self.uow.read() as tx:
             if device_id is not None:
                 await get_device(tx, caller.account_id, device_id)

@@ -14,6 +14,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import EventKind, JsonObject, event_of
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
+from domain.kernel.folding import fold
 from domain.kernel.ids import CommandId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork, give_way
 
@@ -50,7 +51,7 @@ class DeviceTypeAdminService:
         device_type = DeviceType(DeviceTypeId(self.ids.new_id(IdPrefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
         await self.compile_schemas(one.params_schema for one in definition_inputs)
         definitions = self._build_definitions(device_type, definition_inputs, now_ms, {})
-        async with self.uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await _check_name(tx, device_type)
             await tx.device_types.add(device_type)
             for definition in definitions:
@@ -69,7 +70,7 @@ class DeviceTypeAdminService:
         now_ms = self.clock.now_ms()
         require_role(caller, Role.ADMIN)
         await self.compile_schemas(one.params_schema for one in definition_inputs or ())
-        async with self.uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN, locks_account=name is not None) as tx:
             device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             if name is not None and name != device_type.name:
                 device_type = replace(device_type, name=name)
@@ -169,10 +170,12 @@ async def _load_with_commands(tx: CommandsTx, device_type: DeviceType) -> Device
 
 
 async def _check_name(tx: CommandsTx, device_type: DeviceType) -> None:
+    """Call it in a transaction that locks the account. Names that differ only in case look like one."""
     listed = await tx.device_types.list(device_type.account_id)
     others = [one for one in listed if one.device_type_id != device_type.device_type_id]
-    if any(one.name == device_type.name for one in others):
-        raise Conflict("A device type of this name exists. Choose another name.", code="DEVICE_TYPE_EXISTS")
+    same = next((one for one in others if fold(one.name) == fold(device_type.name)), None)
+    if same is not None:
+        raise Conflict(f"The account has a device type {same.name!r} already. Choose another name.", code="DEVICE_TYPE_EXISTS")
     if len(others) >= MAX_DEVICE_TYPES:
         raise Conflict(
             "The account has reached the maximum number of device types. Delete one first.", code="TOO_MANY_DEVICE_TYPES"

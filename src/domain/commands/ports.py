@@ -9,6 +9,7 @@ from domain.commands.model import CommandContext, CommandDefinition, Execution, 
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
 from domain.kernel.clock import ANY_TIME, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
@@ -106,9 +107,9 @@ class CommandExecutionRepository(Protocol):
         has as long as it had, and never longer than in all. Those created from `unshifted_from_ms` on until now stay."""
 
     async def page(
-        self, device_id: DeviceId, *, limit: int, before_seq: int | None = None, created: TimeSpan = ANY_TIME
+        self, device_id: DeviceId, *, limit: int, before: Position | None = None, created: TimeSpan = ANY_TIME
     ) -> Sequence[Execution]:
-        """Newest first."""
+        """Newest first; with `before`, a (`created_ms`, `seq`), only what is older."""
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
         """Delete finished executions only. Returns how many."""

@@ -19,6 +19,7 @@ from domain.devices.service import DeviceDetails
 from domain.grants.authorizer import Authorizer, get_readable_device
 from domain.kernel.caller import ApiKeyCaller, Caller, SessionCaller
 from domain.kernel.clock import ANY_TIME, SECOND_MS, Clock, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import DeviceId, ExecutionId
@@ -80,12 +81,12 @@ class DeviceQueries:
             return await tx.device_search.count_by_state(caller.account_id)
 
     async def list_executions(
-        self, caller: Caller, device_id: DeviceId, *, limit: int, before_seq: int | None = None, created: TimeSpan = ANY_TIME
+        self, caller: Caller, device_id: DeviceId, *, limit: int, before: Position | None = None, created: TimeSpan = ANY_TIME
     ) -> Sequence[Execution]:
         """Newest first. Raises NotFound."""
         async with self.uow.read() as tx:
             await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
-            return await tx.executions.page(device_id, limit=limit, before_seq=before_seq, created=created)
+            return await tx.executions.page(device_id, limit=limit, before=before, created=created)
 
     async def get_execution(self, caller: Caller, device_id: DeviceId, execution_id: ExecutionId) -> Execution:
         async with self.uow.read() as tx:

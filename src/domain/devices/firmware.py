@@ -279,8 +279,8 @@ _EXAMPLE_AUTHORITY = re.compile(r"-----BEGIN CERTIFICATE-----\n.*?-----END CERTI
 
 
 class FileEncoding(StrEnum):
-    TEXT = "text"
-    BASE64 = "base64"
+    TEXT = "TEXT"
+    BASE64 = "BASE64"
 
 
 @dataclass(frozen=True, slots=True)

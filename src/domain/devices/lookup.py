@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from domain.devices.model import Device, DeviceStatus
+from domain.devices.model import Device, DeviceGroup, DeviceStatus
 from domain.devices.ports import DevicesTx
 from domain.kernel.errors import Conflict, NotFound, Unavailable
 from domain.kernel.ids import AccountId, DeviceId
@@ -42,6 +42,10 @@ async def get_device_to_cut_off(tx: DevicesTx, account_id: AccountId, device_id:
     if device is None or device.status is DeviceStatus.DELETING:
         raise NotFound.for_resource("device", device_id)
     return device
+
+
+def name_taken_error(group: DeviceGroup) -> Conflict:
+    return Conflict(f"The project has a group {group.name!r} already. Choose another name.", code="GROUP_EXISTS")
 
 
 async def ids_for_log(uow: UnitOfWork[DevicesTx], numbers: Collection[int]) -> list[str]:

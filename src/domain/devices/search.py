@@ -12,15 +12,15 @@ from domain.kernel.ids import GroupId, ProjectId
 
 
 class DeviceStateFilter(StrEnum):
-    """`online` and `offline` are of ACTIVE devices."""
+    """ONLINE and OFFLINE are of ACTIVE devices."""
 
-    ONLINE = "online"
-    OFFLINE = "offline"
-    ON = "on"
-    OFF = "off"
-    PENDING = "pending"
-    DISABLED = "disabled"
-    REVOKED = "revoked"
+    ONLINE = "ONLINE"
+    OFFLINE = "OFFLINE"
+    ON = "ON"
+    OFF = "OFF"
+    PENDING = "PENDING"
+    DISABLED = "DISABLED"
+    REVOKED = "REVOKED"
 
 
 class DeviceSort(StrEnum):

@@ -12,7 +12,7 @@ from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.cursors import Position
 from domain.kernel.domain_event import DomainEvent
-from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.ids import AccountId, DeviceId, EventId
 from domain.provisioning.ports import ProvisioningTx
 
 
@@ -21,6 +21,8 @@ class EventRepository(Protocol):
         """Stores the events in this order, linked by `hasher`, and returns them with their `writer` and `position`. The returned
         sequence may be empty until the transaction's next read; after the commit it is complete. Positions of one writer follow
         the order of commits; and an event that was written by somebody who had read another one has the higher position."""
+
+    async def get(self, account_id: AccountId, event_id: EventId) -> Event | None: ...
 
     async def page(
         self,

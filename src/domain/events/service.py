@@ -13,8 +13,8 @@ from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.cursors import Position
 from domain.kernel.dataclasses import fast_replace, service
-from domain.kernel.errors import ValidationFailed
-from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.errors import NotFound, ValidationFailed
+from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 
 DEFAULT_LIMIT = 50
@@ -73,6 +73,16 @@ class EventService:
         shown = found[:limit]
         end = (shown[-1].position,) if shown else after or (0,)
         return EventPage(_as_seen_by(caller, shown), total, len(found) > limit, end)
+
+    async def get(self, caller: SessionCaller, event_id: str) -> Event:
+        """Raises NotFound, also for an event of another account, and for a reading: it is stored with its device's telemetry."""
+        found = None
+        if has_id_format(IdPrefix.EVENT, event_id):
+            async with self.uow.read() as tx:
+                found = await tx.events.get(caller.account_id, EventId(event_id))
+        if found is None:
+            raise NotFound.for_resource("event", event_id)
+        return _as_seen_by(caller, [found])[0]
 
     async def list_by_device(
         self,

@@ -4,6 +4,7 @@ groups, and grants on devices, groups and projects.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from types import MappingProxyType
@@ -96,13 +97,23 @@ class DeviceTypeReconciler(KindReconciler):
 
 
 class ApiKeyReconciler(KindReconciler):
+    """Keys of one name are told apart by their order. A file with fewer of them than there are could mean another one."""
+
     kind = FleetKind.API_KEYS
     tag = "API keys"
     is_scoped = False
+    may_repeat = True
     defaults: ClassVar[Fields] = MappingProxyType({"enabled": True})
 
     async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = await run.tx.api_keys.list_by_account(run.caller.account_id)
+        stored = Counter(key.name for key in found)
+        given = Counter(each.fields["name"] for each in wanted or ())
+        for each in wanted or ():
+            name = each.fields["name"]
+            if given[name] < stored[name]:
+                message = f"{stored[name]} have the name {name!r}. Rename them so that the file can tell them apart."
+                raise ValidationFailed.for_field(each.path, message)
         return [StoredFleetObject(key.key_id, ((key.name,),), {"name": key.name, "enabled": key.enabled}, key) for key in found]
 
     async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:

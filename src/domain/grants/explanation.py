@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -26,9 +27,11 @@ from domain.grants.service import DeviceCommandLister
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.errors import PermissionDenied, ValidationFailed
+from domain.kernel.errors import PermissionDenied, Unauthenticated, ValidationFailed
 from domain.kernel.ids import DeviceId, KeyId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.keys.model import ApiKey
+from domain.keys.service import referenced_api_key
 
 TxT = TypeVar("TxT", bound=GrantsTx)
 
@@ -57,6 +60,9 @@ class AccessExplanation:
     needs_approval: bool = False
     device_is_active: bool = True
     """Whether the device takes commands at all; `allowed` is about the permission."""
+    expires_ms: int | None = None
+    allowed_networks: tuple[str, ...] = ()
+    """Of the API key: from when on, and from where else, the call is refused whatever the grants say. Empty for a member."""
 
 
 @service
@@ -75,8 +81,10 @@ class AccessExplainer(Generic[TxT]):
         channel: int = RELAY_CHANNEL,
         key_id: KeyId | None = None,
         membership_id: MembershipId | None = None,
+        address: str | None = None,
     ) -> AccessExplanation:
-        """Explain for an API key, a member or the caller. `command` None is a read.
+        """Explain for an API key, a member or the caller. `command` None is a read. `address`: where the API key would call from;
+        None if that is not known, so that only a key's networks are told.
 
         Raises PermissionDenied when somebody below Admin (`ROLE_REQUIRED`) or an API key (`SESSION_REQUIRED`) asks about another
         subject."""
@@ -86,9 +94,13 @@ class AccessExplainer(Generic[TxT]):
         now_ms = self.clock.now_ms()
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            principal = await _resolve_principal(tx, caller, key_id, membership_id)
+            principal, key = await _resolve_principal(tx, caller, key_id, membership_id)
+            if address is not None:
+                _check_address(address, key)
             request, requires_approval = await self._permission_request(tx, device, command, channel)
             explanation = await self._explain(tx, device, principal, request, now_ms)
+        if key is not None:
+            explanation = _limit_to_key(explanation, key, address, now_ms)
         waits = requires_approval and explanation.allowed and principal.subject_to_approval
         return replace(explanation, needs_approval=waits, device_is_active=device.is_active)
 
@@ -170,19 +182,40 @@ def _check_can_explain(caller: SessionCaller | ApiKeyCaller, key_id: KeyId | Non
         require_role(caller, Role.ADMIN)
 
 
+def _check_address(address: str, key: ApiKey | None) -> None:
+    if key is None:
+        raise ValidationFailed.for_field("address", "matters for an API key only. Give apiKeyId too, or leave it out.")
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise ValidationFailed.for_field("address", "is no IP address. Give one such as 192.168.1.7 or 2001:db8::7.") from None
+
+
+def _limit_to_key(explanation: AccessExplanation, key: ApiKey, address: str | None, now_ms: int) -> AccessExplanation:
+    """What holds for the key itself, whatever its grants say: it may be disabled or over, or not be used from there."""
+    secret = b"" if address is None else key.secret_hash  # without a secret the network is not checked
+    shown = ApiKeyCaller(key.account_id, key.key_id, key.name, address or "", secret_hash=secret)
+    explanation = replace(explanation, expires_ms=key.expires_ms, allowed_networks=key.allowed_networks)
+    try:
+        key.check_use(shown, now_ms)
+    except (Unauthenticated, PermissionDenied) as error:
+        return replace(explanation, allowed=False, code=error.code, message=error.message, passes_from_ms=None)
+    return explanation
+
+
 async def _resolve_principal(
     tx: GrantsTx, caller: SessionCaller | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None
-) -> Principal:
+) -> tuple[Principal, ApiKey | None]:
+    """Whose access is explained; for an API key the key as well."""
     if isinstance(caller, ApiKeyCaller):
-        return Principal("This API key", None, GrantSubject(key_id=caller.key_id))
+        key = await tx.api_keys.get(caller.account_id, caller.key_id)
+        return Principal("This API key", None, GrantSubject(key_id=caller.key_id)), key
     if key_id is not None:
-        key = await tx.api_keys.get(caller.account_id, key_id)
-        if key is None:
-            raise ValidationFailed.for_field("apiKeyId", f"there is no API key {key_id!r} in this account. Check the keyId.")
-        return Principal(f"API key {key.name!r}", None, GrantSubject(key_id=key_id))
+        key = await referenced_api_key(tx, caller.account_id, key_id, "apiKeyId")
+        return Principal(f"API key {key.name!r}", None, GrantSubject(key_id=key_id)), key
     if membership_id is None:
-        return session_principal(caller.membership_id, caller.role, "Your membership")
+        return session_principal(caller.membership_id, caller.role, "Your membership"), None
     membership = await tx.memberships.get(membership_id)
     if membership is None or membership.account_id != caller.account_id:
         raise ValidationFailed.for_field("membershipId", f"there is no member {membership_id!r} in this account. Check it.")
-    return session_principal(membership_id, membership.role, "This member")
+    return session_principal(membership_id, membership.role, "This member"), None

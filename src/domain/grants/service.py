@@ -37,7 +37,7 @@ from domain.kernel.ids import (
     ProjectId,
 )
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.keys.service import get_api_key
+from domain.keys.service import get_api_key, referenced_api_key
 from domain.sign_in.presence import require_fresh_proof
 
 MAX_COMMANDS = 100
@@ -348,10 +348,7 @@ async def _check_no_pending_request(tx: GrantsTx, caller: SessionCaller, grant: 
 async def _resolve_subject(tx: GrantsTx, account_id: AccountId, draft: NewGrantInput) -> GrantSubject:
     """Raises ValidationFailed for the field when the account has no such key or member."""
     if draft.key_id is not None:
-        if await tx.api_keys.get(account_id, draft.key_id) is None:
-            raise ValidationFailed.for_field(
-                "apiKeyId", f"there is no API key {draft.key_id!r} in this account. Check the keyId."
-            )
+        await referenced_api_key(tx, account_id, draft.key_id, "apiKeyId")
         return GrantSubject(key_id=draft.key_id)
     assert draft.membership_id is not None  # noqa: S101 - check_single_subject guarantees it
     membership = await tx.memberships.get(draft.membership_id)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from domain.accounts.model import Project
-from domain.devices.lookup import get_device
+from domain.devices.lookup import get_device, name_taken_error
 from domain.devices.model import Device, DeviceGroup, DeviceStatus
 from domain.devices.ports import MAX_GROUP_DEVICES, get_group
 from domain.grants.authorizer import Authorizer
@@ -21,6 +21,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import EventKind, Json, event_of
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
+from domain.kernel.folding import fold
 from domain.kernel.ids import AccountId, DeviceId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import RulesTx
@@ -104,9 +105,11 @@ class DeviceGroupService:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             project = await _get_project(tx, caller.account_id, project_id)
-            check_capacity(len(await tx.groups.list(caller.account_id)), "GROUP_LIMIT", "An account has at most {limit} groups")
+            existing = await tx.groups.list(caller.account_id)
+            check_capacity(len(existing), "GROUP_LIMIT", "An account has at most {limit} groups")
             group_id = GroupId(self.ids.new_id(IdPrefix.GROUP))
             group = DeviceGroup(group_id, caller.account_id, project.project_id, name, description, now_ms)
+            _check_name_is_free(group, existing)
             await tx.groups.add(group)
             self._emit(tx, caller, "group_created", f"Group {name} was created", groupId=group_id)
             await self._add(tx, caller, group, set(device_ids), now_ms)
@@ -114,9 +117,11 @@ class DeviceGroupService:
 
     async def update(self, caller: SessionCaller, group_id: GroupId, changes: Mapping[str, Any]) -> DeviceGroup:
         """`changes`: `name`, `description`. Raises PermissionDenied, NotFound, Conflict `GROUP_EXISTS`."""
-        async with self.uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN, locks_account="name" in changes) as tx:
             before = await get_group(tx, caller.account_id, group_id, for_update=True)
             group = replace(before, **changes)
+            if group.name != before.name:
+                _check_name_is_free(group, await tx.groups.list(caller.account_id, group.project_id))
             await tx.groups.save(group)
             self._emit(tx, caller, "group_updated", f"Group {group.name} was changed", groupId=group_id)
         return group
@@ -178,6 +183,14 @@ class DeviceGroupService:
     def _emit(self, tx: GroupsTx, caller: SessionCaller, kind: EventKind, text: str, **data: Json) -> None:
         tx.emit(event_of(caller, kind, text, self.clock.now_ms(), **data))
         tx.after_commit(lambda: self.on_access_changed(caller.account_id))
+
+
+def _check_name_is_free(wanted: DeviceGroup, existing: Sequence[DeviceGroup]) -> None:
+    """Call it in a transaction that locks the account. Names that differ only in case look like one."""
+    for group in existing:
+        is_other = group.group_id != wanted.group_id and group.project_id == wanted.project_id
+        if is_other and fold(group.name) == fold(wanted.name):
+            raise name_taken_error(group)
 
 
 async def _get_project(tx: GroupsTx, account_id: AccountId, project_id: ProjectId | None) -> Project:

@@ -142,15 +142,19 @@ def check_session_is_open(revoked_ms: int | None) -> None:
         raise Unauthenticated("This session has ended. Sign in again.")
 
 
+def unknown_api_key() -> Unauthenticated:
+    return Unauthenticated(
+        "This API key does not exist: it was deleted, or its secret was replaced. Use the new secret, or create a new key."
+    )
+
+
 def check_key_state(
     caller: ApiKeyCaller, enabled: bool | None, hashes: Collection[bytes | None], networks: tuple[str, ...]
 ) -> None:
     """The key's state as of this transaction; `enabled` is None without a key. `hashes`: of its secrets. Time is judged when the
     caller is authenticated. Raises Unauthenticated."""
     if enabled is None:
-        raise Unauthenticated(
-            "This API key does not exist: it was deleted, or its secret was replaced. Use the new secret, or create a new key."
-        )
+        raise unknown_api_key()
     if not enabled:
         raise Unauthenticated("This API key is disabled. Enable it or use another one.")
     if caller.secret_hash and caller.secret_hash not in hashes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 
-from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, unknown_api_key
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import DomainError, PermissionDenied, RateLimited, Unauthenticated
@@ -126,10 +126,7 @@ class CallerAuthenticator:
             async with self.uow.read(one_statement=True) as tx:
                 key = await tx.api_keys.find_by_previous_hash(secret_hash)
         if key is None:
-            raise Unauthenticated(
-                "This API key does not exist: it was deleted, or its secret was replaced. Use the new secret, or create a new "
-                "key."
-            )
+            raise unknown_api_key()
         caller = ApiKeyCaller(
             key.account_id,
             key.key_id,

@@ -14,7 +14,7 @@ from domain.kernel.clock import SECOND_MS, Clock, to_iso
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import NotFound, ValidationFailed
-from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
+from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import (
     DEFAULT_OVERLAP_S,
@@ -187,6 +187,14 @@ def _describe(after: ApiKey, before: ApiKey) -> Iterator[tuple[bool, str]]:
         if after.allowed_networks:
             text = f"API key {name} ({prefix}…) may be used from {', '.join(after.allowed_networks)}"
         yield is_wider, text
+
+
+async def referenced_api_key(tx: KeysTx, account_id: AccountId, key_id: str, field: str) -> ApiKey:
+    """The key that the field of a request names. Raises ValidationFailed, also for a key of another account."""
+    key = await tx.api_keys.get(account_id, KeyId(key_id)) if has_id_format(IdPrefix.KEY, key_id) else None
+    if key is None:
+        raise ValidationFailed.for_field(field, f"there is no API key {key_id!r} in this account. GET /keys lists them.")
+    return key
 
 
 async def get_api_key(tx: KeysTx, caller: SessionCaller, key_id: str, *, held: bool = False) -> ApiKey:

@@ -19,18 +19,18 @@ SECURITY_FOOTER = "Was it not you? Change your password and end what was made: b
 
 
 class NotificationTopic(StrEnum):
-    APPROVALS = "approvals"
-    OFFLINE = "offline"
-    RULES = "rules"
-    WEBHOOKS = "webhooks"
-    DEVICES = "devices"
-    DEAD_LETTERS = "dead_letters"
+    APPROVALS = "APPROVALS"
+    OFFLINE = "OFFLINE"
+    RULES = "RULES"
+    WEBHOOKS = "WEBHOOKS"
+    DEVICES = "DEVICES"
+    DEAD_LETTERS = "DEAD_LETTERS"
 
 
 class UnconditionalTopic(StrEnum):
     """What a person is told on every channel, whatever they have chosen and at any hour."""
 
-    SECURITY = "security"
+    SECURITY = "SECURITY"
 
 
 TOPIC_OF_EVENT = {
@@ -72,10 +72,10 @@ thief of their session cannot do it unseen. The credentials of a device: where t
 
 
 class NotificationChannelKind(StrEnum):
-    MAIL = "mail"
-    WEB_PUSH = "webpush"
-    NTFY = "ntfy"
-    TELEGRAM = "telegram"
+    MAIL = "MAIL"
+    WEB_PUSH = "WEB_PUSH"
+    NTFY = "NTFY"
+    TELEGRAM = "TELEGRAM"
 
 
 class ChannelErrorCode(StrEnum):

@@ -11,6 +11,7 @@ from domain.devices.registration import check_references
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import ANY_TIME, DAY_MS, Clock, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
@@ -109,9 +110,15 @@ class ProvisioningCodeService:
             tx.emit(event_of(caller, "provisioning_code_revoked", text, self.clock.now_ms(), codeId=code_id))
 
     async def list_claims(
-        self, caller: SessionCaller, *, status: ClaimStatus | None, before: int | None, limit: int, created: TimeSpan = ANY_TIME
+        self,
+        caller: SessionCaller,
+        *,
+        status: ClaimStatus | None,
+        before: Position | None,
+        limit: int,
+        created: TimeSpan = ANY_TIME,
     ) -> Sequence[DeviceProvisioningClaim]:
-        """Newest first; `before`: only those of a lower `seq`."""
+        """Newest first; `before`: only what is older than this (`created_ms`, `seq`)."""
         async with self.uow.read() as tx:
             return await tx.device_claims.list_by_account(caller.account_id, status, before, limit, created)
 

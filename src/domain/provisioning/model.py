@@ -87,6 +87,11 @@ class DeviceProvisioningClaim:
     """Its place among those of its kind, in the order of their making. The storage gives it."""
 
     @property
+    def ended_ms(self) -> int | None:
+        """When the device had its credentials, or was denied them; None while it may still get some."""
+        return self.decided_ms if self.status is ClaimStatus.DENIED else self.claimed_ms
+
+    @property
     def is_over(self) -> bool:
         """Its device was deleted: the hardware id may claim again."""
         return self.status is ClaimStatus.CLAIMED and self.device_id is None

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from domain.devices.ports import DevicesTx
 from domain.kernel.clock import ANY_TIME, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 
@@ -43,9 +44,9 @@ class DeviceProvisioningClaimRepository(Protocol):
     async def delete(self, claim_id: ClaimId) -> None: ...
 
     async def list_by_account(
-        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int, created: TimeSpan = ANY_TIME
+        self, account_id: AccountId, status: ClaimStatus | None, before: Position | None, limit: int, created: TimeSpan = ANY_TIME
     ) -> Sequence[DeviceProvisioningClaim]:
-        """Newest first; `before`: only those of a lower `seq`."""
+        """Newest first; `before`: only what is older than this (`created_ms`, `seq`)."""
 
 
 class ProvisioningTx(DevicesTx, Protocol):

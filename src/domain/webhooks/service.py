@@ -19,6 +19,7 @@ from domain.kernel.errors import Conflict, NotFound, SecretUnreadable, Validatio
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, WebhookId, has_id_format
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.keys.service import referenced_api_key
 from domain.sign_in.presence import require_fresh_proof
 from domain.webhooks.model import (
     CANCEL_BATCH_ROWS,
@@ -221,13 +222,7 @@ class WebhookService:
 
 
 async def _require_key_with_capacity(tx: WebhooksTx, webhook: Webhook) -> None:
-    key = None
-    if has_id_format(IdPrefix.KEY, webhook.key_id):
-        key = await tx.api_keys.get(webhook.account_id, webhook.key_id)
-    if key is None:
-        raise ValidationFailed.for_field(
-            "keyId", f"there is no API key {webhook.key_id!r} in this account. GET /keys lists them."
-        )
+    await referenced_api_key(tx, webhook.account_id, webhook.key_id, "keyId")
     others = [other for other in await tx.webhooks.list_by_account(webhook.account_id) if other.key_id == webhook.key_id]
     if len(others) >= MAX_WEBHOOKS_PER_KEY:
         raise Conflict(

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.kernel.clock import ANY_TIME, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, KeyId, MembershipId
-from support.memory_storage.tables import Database, Table
+from support.memory_storage.tables import Database, Table, newest_first
 
 APPROVALS: Table[ApprovalId, Approval] = Table("approvals")
 
@@ -32,7 +33,7 @@ class MemoryApprovalRepository:
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = 200,
-        before: int | None = None,
+        before: Position | None = None,
         created: TimeSpan = ANY_TIME,
     ) -> Sequence[Approval]:
         chosen = [
@@ -40,8 +41,7 @@ class MemoryApprovalRepository:
             for approval in self._database.rows(APPROVALS).values()
             if approval.account_id == account_id and device_id in (None, approval.device_id) and status in (None, approval.status)
         ]
-        chosen = [approval for approval in chosen if created.contains(approval.created_ms)]
-        return [approval for approval in chosen[::-1] if before is None or approval.seq < before][:limit]
+        return newest_first(chosen, limit, before, created)
 
     async def list_pending_by_requester(
         self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None

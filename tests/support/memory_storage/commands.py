@@ -10,8 +10,9 @@ from adapters.storage.errors import command_exists_error
 from domain.commands.model import CommandDefinition, Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition
 from domain.kernel.clock import ANY_TIME, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
-from support.memory_storage.tables import Database, Table
+from support.memory_storage.tables import Database, Table, newest_first
 
 DEFINITIONS: Table[CommandId, CommandDefinition] = Table("definitions")
 EXECUTIONS: Table[ExecutionId, Execution] = Table("executions")
@@ -149,11 +150,9 @@ class MemoryExecutionRepository:
                 self._database.writable_rows(EXECUTIONS)[execution.execution_id] = shifted
 
     async def page(
-        self, device_id: DeviceId, *, limit: int, before_seq: int | None = None, created: TimeSpan = ANY_TIME
+        self, device_id: DeviceId, *, limit: int, before: Position | None = None, created: TimeSpan = ANY_TIME
     ) -> Sequence[Execution]:
-        mine = [e for e in self._all() if e.device_id == device_id and (before_seq is None or e.seq < before_seq)]
-        mine = [e for e in mine if created.contains(e.created_ms)]
-        return mine[::-1][:limit]
+        return newest_first([e for e in self._all() if e.device_id == device_id], limit, before, created)
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
         old = [e.execution_id for e in self._all() if e.status.is_final and e.created_ms < created_ms]

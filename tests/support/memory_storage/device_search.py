@@ -34,7 +34,7 @@ class MemoryDeviceSearchRepository:
 
     async def count_by_state(self, account_id: AccountId) -> DeviceCounts:
         devices = [each for each in await self._devices.list(account_id) if each.status is not DeviceStatus.DELETING]
-        by_state = {state.value: sum(_has_state(each, state) for each in devices) for state in DeviceStateFilter}
+        by_state = {state.value.lower(): sum(_has_state(each, state) for each in devices) for state in DeviceStateFilter}
         own = {each.device_id for each in devices}
         letters = sum(letter.device_id in own for letter in self._database.rows(DEAD_LETTERS).values())
         return DeviceCounts(len(devices), **by_state, dead_letters=letters)

@@ -9,7 +9,7 @@ from domain.events.cursors import EventLogCursor
 from domain.events.hash_chain import ChainHasher, EventChainHead, chain_events, heads_after
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.folding import fold
-from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.memory_storage.audit_seals import ROUNDS, purge_seals
 from support.memory_storage.tables import Database, Table
 
@@ -30,6 +30,9 @@ class MemoryEventRepository:
         self._database.writable_rows(LINKS).update(zip((event.position for event in stored), places, strict=True))
         self._database.writable_rows(HEADS).update(heads_after(stored, places))
         return stored
+
+    async def get(self, account_id: AccountId, event_id: EventId) -> Event | None:
+        return next(iter(self._filter(lambda event: (event.account_id, event.event_id) == (account_id, event_id))), None)
 
     async def page(
         self,

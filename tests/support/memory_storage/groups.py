@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from adapters.storage.sql.repositories.devices import name_taken_error
+from domain.devices.lookup import name_taken_error
 from domain.devices.model import Device, DeviceGroup
 from domain.kernel.ids import AccountId, DeviceId, GroupId, ProjectId
 from support.memory_storage.grants import delete_grants

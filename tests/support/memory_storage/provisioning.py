@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from domain.kernel.clock import ANY_TIME, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
-from support.memory_storage.tables import Database, Table
+from support.memory_storage.tables import Database, Table, newest_first
 
 CODES: Table[ProvisioningCodeId, ProvisioningCode] = Table("provisioning_codes")
 CLAIMS: Table[ClaimId, DeviceProvisioningClaim] = Table("device_claims")
@@ -64,8 +65,8 @@ class MemoryProvisioningClaimRepository:
         self._database.delete(CLAIMS, [claim_id])
 
     async def list_by_account(
-        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int, created: TimeSpan = ANY_TIME
+        self, account_id: AccountId, status: ClaimStatus | None, before: Position | None, limit: int, created: TimeSpan = ANY_TIME
     ) -> Sequence[DeviceProvisioningClaim]:
-        every = list(self._database.rows(CLAIMS).values())
-        older = [each for each in every if (before is None or each.seq < before) and created.contains(each.created_ms)]
-        return [each for each in reversed(older) if each.account_id == account_id and status in (None, each.status)][:limit]
+        every = self._database.rows(CLAIMS).values()
+        chosen = [each for each in every if each.account_id == account_id and status in (None, each.status)]
+        return newest_first(chosen, limit, before, created)

@@ -6,10 +6,12 @@ share. A dictionary keeps the order of insertion, which means "oldest first" her
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from adapters.storage.errors import ReadOnlyTransactionError, TransactionClosedError
+from domain.kernel.clock import TimeSpan
+from domain.kernel.cursors import Position
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -70,3 +72,13 @@ class Database:
             return 0
         rows = self.writable_rows(table)
         return sum(rows.pop(key, None) is not None for key in keys)
+
+
+def newest_first(entries: Iterable[V], limit: int, before: Position | None, created: TimeSpan) -> list[V]:
+    """What was created in this time, and is older than this (`created_ms`, `seq`)."""
+
+    def place(entry: Any) -> tuple[int, int]:
+        return entry.created_ms, entry.seq
+
+    chosen = [each for each in entries if created.contains(place(each)[0]) and (before is None or place(each) < before)]
+    return sorted(chosen, key=place, reverse=True)[:limit]

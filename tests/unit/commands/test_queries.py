@@ -24,7 +24,9 @@ class TestControl:
             await world.commands.submit(world.session(), device.device_id, cmd)
         first = await world.control.list_executions(world.session(), device.device_id, limit=2)
         assert [one.cmd for one in first] == ["TOGGLE", "OFF"]
-        second = await world.control.list_executions(world.session(), device.device_id, limit=2, before_seq=first[-1].seq)
+        second = await world.control.list_executions(
+            world.session(), device.device_id, limit=2, before=(first[-1].created_ms, first[-1].seq)
+        )
         assert [one.cmd for one in second] == ["ON"]
 
     async def test_an_execution_of_another_device_is_not_found(self, world: DeviceWorld) -> None:

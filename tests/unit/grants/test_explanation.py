@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from domain.grants.checks import GrantCheckInput
+from domain.grants.explanation import AccessExplanation
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import PermissionDenied, ValidationFailed
@@ -29,6 +33,37 @@ async def test_explaining_access_does_not_count_against_the_rate_limit(world: Sc
     assert (await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)).allowed is False
     world.clock.ms = START_MS + 60_000
     assert (await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)).allowed is True
+
+
+async def test_a_key_that_is_over_disabled_or_elsewhere_is_denied_whatever_its_grants_say(world: ScheduleWorld) -> None:
+    device = await world.device()
+    key_id = (await world.key((device.device_id, ["ON"]))).key_id
+    owner = world.session()
+
+    async def told(address: str | None = None) -> AccessExplanation:
+        return await world.access.explain(owner, device.device_id, command="ON", key_id=key_id, address=address)
+
+    async def limit(**changes: Any) -> None:
+        async with world.uow.write() as tx:
+            key = await tx.api_keys.get_for_update(owner.account_id, key_id)
+            assert key is not None
+            await tx.api_keys.save(replace(key, **changes))
+
+    assert (await told()).allowed
+    await limit(expires_ms=START_MS + 60_000, allowed_networks=("10.0.0.0/8",))
+    reported = await told()
+    assert (reported.allowed, reported.expires_ms, reported.allowed_networks) == (True, START_MS + 60_000, ("10.0.0.0/8",))
+    assert (await told("10.1.2.3")).allowed
+    elsewhere = await told("192.168.1.7")
+    assert (elsewhere.allowed, elsewhere.code, len(elsewhere.grant_results)) == (False, "ADDRESS_NOT_ALLOWED", 1)
+    world.clock.ms = START_MS + 60_000
+    assert ((await told()).allowed, (await told()).code) == (False, "KEY_EXPIRED")
+    await limit(enabled=False)
+    assert ((await told()).allowed, (await told()).code) == (False, "UNAUTHENTICATED")
+    with pytest.raises(ValidationFailed, match="is no IP address"):
+        await told("here")
+    with pytest.raises(ValidationFailed, match="matters for an API key only"):
+        await world.access.explain(owner, device.device_id, command="ON", address="10.1.2.3")
 
 
 async def test_an_explanation_names_the_failed_check_of_each_subject(world: ScheduleWorld) -> None:

@@ -325,7 +325,7 @@ async def test_every_channel_is_told_and_fails_alone(desk: Desk) -> None:
     channel = await desk.find_channel(ntfy)
     assert channel is not None
     assert (channel.last_error, channel.last_sent_ms) == (None, NOW)
-    assert desk.service.sent_by_channel == {"mail": 1, "webpush": 0, "ntfy": 1, "telegram": 0}
+    assert desk.service.sent_by_channel == {"MAIL": 1, "WEB_PUSH": 0, "NTFY": 1, "TELEGRAM": 0}
     assert desk.service.unsent_by_outcome["refused"] == 2
 
 

@@ -20,7 +20,7 @@ ClaimStatus = Literal["PENDING", "APPROVED", "DENIED", "CLAIMED"]
 CommandKind = Literal["ACTION", "QUERY"]
 CommandWidget = Literal["BUTTON", "TOGGLE", "NUMBER", "SELECT", "MULTI"]
 DeviceSort = Literal["created", "name", "lastSeen", "-lastSeen"]
-DeviceStateFilter = Literal["online", "offline", "on", "off", "pending", "disabled", "revoked"]
+DeviceStateFilter = Literal["ONLINE", "OFFLINE", "ON", "OFF", "PENDING", "DISABLED", "REVOKED"]
 DeviceStatus = Literal["PENDING", "ACTIVE", "DISABLED", "REVOKED", "DELETING"]
 EdgeOutcome = Literal[
     "FIRED",
@@ -35,7 +35,7 @@ EdgeOutcome = Literal[
     "RAN_ON_DEVICE",
 ]
 ExecutionStatus = Literal["QUEUED", "SENT", "ACKED", "DONE", "FAILED", "TIMED_OUT", "EXPIRED", "CANCELLED"]
-FileEncoding = Literal["text", "base64"]
+FileEncoding = Literal["TEXT", "BASE64"]
 FirmwareConfigFormat = Literal["arduino", "micropython", "tasmota", "esphome", "shelly"]
 FirmwareProfile = Literal["native", "tasmota", "esphome", "shelly"]
 FleetAction = Literal["CREATE", "CHANGE", "DELETE", "NONE"]
@@ -46,8 +46,8 @@ InputAction = Literal["SINGLE", "DOUBLE", "TRIPLE", "LONG", "ON", "OFF"]
 InvitationStatus = Literal["PENDING", "EXPIRED", "VOID"]
 MemberOutcomeKind = Literal["QUEUED", "PENDING", "DONE", "REFUSED"]
 MisfirePolicy = Literal["FIRE", "SKIP"]
-NotificationChannelKind = Literal["mail", "webpush", "ntfy", "telegram"]
-NotificationTopic = Literal["approvals", "offline", "rules", "webhooks", "devices", "dead_letters"]
+NotificationChannelKind = Literal["MAIL", "WEB_PUSH", "NTFY", "TELEGRAM"]
+NotificationTopic = Literal["APPROVALS", "OFFLINE", "RULES", "WEBHOOKS", "DEVICES", "DEAD_LETTERS"]
 RefusalReason = Literal[
     "CLIENT_ID",
     "IDENTITY_USED_TWICE",
@@ -79,6 +79,8 @@ class AccessExplanationResponse:
     passes_at: datetime | None
     grant_id: str | None
     grants: list[GrantCheckResponse]
+    expires_at: datetime | None
+    allowed_networks: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class ApiKeyChangedResponse:
     prefix: str
     enabled: bool
     expires_at: datetime | None
+    ended_at: datetime | None
     allowed_networks: list[str]
     previous_prefix: str | None
     previous_expires_at: datetime | None
@@ -106,6 +109,7 @@ class ApiKeyCreatedResponse:
     prefix: str
     enabled: bool
     expires_at: datetime | None
+    ended_at: datetime | None
     allowed_networks: list[str]
     previous_prefix: str | None
     previous_expires_at: datetime | None
@@ -125,6 +129,7 @@ class ApiKeyGrantResponse:
     commands: list[str]
     scope: Scope
     expires_at: datetime | None
+    ended_at: datetime | None
     rate_limit_per_minute: int | None
     created_at: datetime
 
@@ -137,6 +142,7 @@ class ApiKeyResponse:
     prefix: str
     enabled: bool
     expires_at: datetime | None
+    ended_at: datetime | None
     allowed_networks: list[str]
     previous_prefix: str | None
     previous_expires_at: datetime | None
@@ -153,6 +159,7 @@ class ApiKeyRotatedResponse:
     prefix: str
     enabled: bool
     expires_at: datetime | None
+    ended_at: datetime | None
     allowed_networks: list[str]
     previous_prefix: str | None
     previous_expires_at: datetime | None
@@ -177,7 +184,7 @@ class ApprovalByLinkResponse:
     channel_name: str | None
     decider: str
     link_expires_at: datetime
-    second_factors: list[Literal["totp", "passkey", "recovery"]]
+    second_factors: list[Literal["totp", "passkey", "recoveryCode"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +347,7 @@ class ClaimResponse:
     created_at: datetime
     decided_by: str | None
     decided_at: datetime | None
+    ended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -963,6 +971,7 @@ class GrantChangedResponse:
     commands: list[str]
     scope: Scope
     expires_at: datetime | None
+    ended_at: datetime | None
     active_days: list[int]
     active_from_minute: int | None
     active_to_minute: int | None
@@ -991,6 +1000,7 @@ class GrantCreatedResponse:
     commands: list[str]
     scope: Scope
     expires_at: datetime | None
+    ended_at: datetime | None
     active_days: list[int]
     active_from_minute: int | None
     active_to_minute: int | None
@@ -1009,6 +1019,7 @@ class GrantResponse:
     commands: list[str]
     scope: Scope
     expires_at: datetime | None
+    ended_at: datetime | None
     active_days: list[int]
     active_from_minute: int | None
     active_to_minute: int | None
@@ -1168,6 +1179,7 @@ class InvitationResponse:
     invited_by: str
     created_at: datetime
     expires_at: datetime
+    ended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1180,6 +1192,7 @@ class InvitationSentResponse:
     invited_by: str
     created_at: datetime
     expires_at: datetime
+    ended_at: datetime | None
     mailed: bool
     link: str | None
 
@@ -1391,6 +1404,7 @@ class ProvisioningCodeCreatedResponse:
     claimed_count: int
     requires_approval: bool
     expires_at: datetime
+    ended_at: datetime | None
     created_at: datetime
     code: str
 
@@ -1411,6 +1425,7 @@ class ProvisioningCodeResponse:
     claimed_count: int
     requires_approval: bool
     expires_at: datetime
+    ended_at: datetime | None
     created_at: datetime
 
 
@@ -1612,6 +1627,7 @@ class ScheduleResponse:
     next_edge: SwitchEdge | None
     last_fired_at: datetime | None
     last_outcome: EdgeOutcome | None
+    ended_at: datetime | None
     firmware_synced: bool
 
 

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from adapters.http.api.second_factor import PasskeyOptionsResponse, PasskeyResponseField
 from adapters.http.core.callers import AllowedCallers, client_info, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
-from adapters.http.core.paging import PageLimit, TimedPageQueryParameters, page_response
+from adapters.http.core.paging import CREATED, PageLimit, TimedPageQueryParameters, by_creation, page_response
 from adapters.http.core.schemas import OkResponse, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.approvals.links import ApprovalLinkDetails, ApprovalLinkService
 from domain.approvals.model import Approval, ApprovalStatus
@@ -84,10 +84,10 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
             device_id=device_id,
             status=query.status,
             limit=query.limit + 1,
-            before=query.number(),
+            before=query.position(*CREATED),
             created=query.span,
         )
-        return page_response(found, query, ApprovalResponse.from_domain, lambda approval: (approval.seq,))
+        return page_response(found, query, ApprovalResponse.from_domain, by_creation)
 
     @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals")
     async def list_approvals(query: ApprovalsQueryParameters) -> HttpHandlerResult[list[ApprovalResponse]]:
@@ -176,7 +176,7 @@ class ApprovalByLinkResponse(ResponseModel):
     channel_name: str | None = Field(description="Of the channel that the command is for; null for a device of one relay.")
     decider: str = Field(description="The member whom the link was sent to: they decide.")
     link_expires_at: Timestamp
-    second_factors: list[Literal["totp", "passkey", "recovery"]] = Field(
+    second_factors: list[Literal["totp", "passkey", "recoveryCode"]] = Field(
         description="One of them must be shown; empty for a member without a second factor."
     )
 

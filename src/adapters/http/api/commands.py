@@ -10,7 +10,16 @@ from pydantic.config import JsonDict
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
 from adapters.http.core.errors import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint, ApiOperationOptions, HttpHandlerResult
-from adapters.http.core.paging import PageLimit, PageQueryParameters, TimedPageQueryParameters, cursor_at, list_response, page_of
+from adapters.http.core.paging import (
+    CREATED,
+    PageLimit,
+    PageQueryParameters,
+    TimedPageQueryParameters,
+    by_creation,
+    cursor_at,
+    list_response,
+    page_of,
+)
 from adapters.http.core.schemas import (
     ChannelNumber,
     ChannelNumbers,
@@ -292,12 +301,12 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueries) -> None:
         device_id: DeviceId, query: CommandExecutionsQueryParameters
     ) -> HttpHandlerResult[ExecutionPageResponse]:
         """Newest first."""
-        before = query.number()
+        before = query.position(*CREATED)
         found = await control.list_executions(
-            current_caller(), device_id, limit=query.limit + 1, before_seq=before, created=query.span
+            current_caller(), device_id, limit=query.limit + 1, before=before, created=query.span
         )
         page = found[: query.limit]
-        end = (page[-1].seq,) if page else (before or 0,)
+        end = by_creation(page[-1]) if page else before or (0, 0)
         has_more = len(found) > len(page)
         body = ExecutionPageResponse(data=[ExecutionResponse.of(one) for one in page], has_more=has_more, cursor=cursor_at(end))
         return page_of(body, end if has_more else None)

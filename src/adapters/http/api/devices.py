@@ -153,7 +153,7 @@ class DevicesQueryParameters(PageQueryParameters):
     )
     group_id: IdText[GroupId] | None = Field(default=None, description="Only the members of this group.")
     tag: ShortText | None = Field(default=None, description="Only devices with exactly this tag.")
-    state: DeviceStateFilter | None = Field(default=None, description="`online` and `offline` are of ACTIVE devices.")
+    state: DeviceStateFilter | None = Field(default=None, description="`ONLINE` and `OFFLINE` are of ACTIVE devices.")
     sort: DeviceSort | None = Field(
         default=None,
         description="`created` and `lastSeen`: oldest first; `-lastSeen`: newest first. Omitted: as `created`, but with a "

@@ -130,6 +130,11 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
         response.timeout = None
         return response
 
+    @bp.operation("GET /events/<event_id>", AllowedCallers.SESSION, "Get an event")
+    async def get_event(event_id: str) -> EventResponse:
+        """As long as the log keeps it. A reading is no event of the log: it is in the telemetry of its device."""
+        return EventResponse.from_domain(await events.get(current_session(), event_id))
+
     @bp.operation("GET /devices/<device_id>/events", AllowedCallers.SESSION, "List a device's events")
     async def list_device_events(device_id: str, query: DeviceEventsQueryParameters) -> HttpHandlerResult[list[EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""

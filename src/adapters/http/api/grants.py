@@ -15,6 +15,8 @@ from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import (
     ChannelNumber,
     ChannelNumbers,
+    EndedAt,
+    EndingResponse,
     EnumValue,
     PatchBody,
     QueryParametersModel,
@@ -121,13 +123,14 @@ class GrantSubjectResponse(ResponseModel):
     name: str
 
 
-class GrantResponse(ResponseModel):
+class GrantResponse(EndingResponse):
     grant_id: str
     applies_via: AppliesVia
     subject: GrantSubjectResponse
     commands: list[str]
     scope: Scope
     expires_at: Timestamp | None
+    ended_at: EndedAt
     active_days: list[int]
     active_from_minute: int | None
     active_to_minute: int | None
@@ -178,6 +181,9 @@ class AccessExplanationQueryParameters(QueryParametersModel):
     channel: ChannelNumber = RELAY_CHANNEL
     api_key_id: KeyId | None = Field(default=None, max_length=64)
     membership_id: MembershipId | None = Field(default=None, max_length=64)
+    address: str | None = Field(
+        default=None, max_length=64, description="Where the API key would call from: an IP address, checked against its networks."
+    )
 
 
 class GrantCheckResponse(ResponseModel):
@@ -203,6 +209,10 @@ class AccessExplanationResponse(ResponseModel):
     passes_at: Timestamp | None
     grant_id: str | None = Field(description="The grant that allows the call, or comes closest to it.")
     grants: list[GrantCheckResponse]
+    expires_at: Timestamp | None = Field(description="When the API key ends; null without an end, and for a member.")
+    allowed_networks: list[str] = Field(
+        description="The networks that the API key works from, which count only if `address` is given; empty: from everywhere."
+    )
 
     @classmethod
     def from_domain(cls, explanation: AccessExplanation) -> AccessExplanationResponse:
@@ -237,8 +247,9 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         errors={400: "UNKNOWN_CHANNEL UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED"},
     )
     async def explain_access(device_id: DeviceId, query: AccessExplanationQueryParameters) -> AccessExplanationResponse:
-        """Returns the grant that allows the call, or the first check that fails and when it would pass. Does not count against a
-        rate limit. An API key can ask for itself before it acts."""
+        """Returns the grant that allows the call, or the first check that fails and when it would pass: an API key that is
+        disabled, has ended or calls from a network that it may not use is refused whatever its grants say. Does not count against
+        a rate limit. An API key can ask for itself before it acts."""
         explanation = await access.explain(
             current_caller(),
             device_id,
@@ -246,6 +257,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
             channel=query.channel,
             key_id=query.api_key_id,
             membership_id=query.membership_id,
+            address=query.address,
         )
         return AccessExplanationResponse.from_domain(explanation)
 

@@ -7,7 +7,8 @@ from pydantic import Field
 from adapters.http.core.callers import AllowedCallers, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
-from adapters.http.core.schemas import DisplayName, EnumValue, RequestBodyModel, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, EndedAt, EndingResponse, EnumValue, RequestBodyModel, ResponseModel, Timestamp
+from domain.accounts.model import Invitation
 from domain.kernel.caller import Role
 from domain.team.invitations import InvitationAcceptanceService, InvitationResult, InvitationService, InvitationStatus
 
@@ -27,7 +28,7 @@ class InvitationAcceptRequest(InvitationPreviewRequest):
     name: DisplayName | None = Field(default=None, description="Instead of the name in the invitation.")
 
 
-class InvitationResponse(ResponseModel):
+class InvitationResponse(EndingResponse):
     invitation_id: str
     email: str
     name: str
@@ -38,6 +39,12 @@ class InvitationResponse(ResponseModel):
     invited_by: str = Field(description="The membership that sent it last.")
     created_at: Timestamp
     expires_at: Timestamp
+    ended_at: EndedAt
+
+    @classmethod
+    def with_status(cls, invitation: Invitation, status: InvitationStatus) -> InvitationResponse:
+        voided = {} if invitation.voided_ms is None else {"ended_at": invitation.voided_ms}
+        return cls.of(invitation, status=status, **voided)
 
 
 class InvitationSentResponse(InvitationResponse):
@@ -74,7 +81,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         return list_response(
             found,
             query,
-            lambda each: InvitationResponse.of(each[0], status=each[1]),
+            lambda each: InvitationResponse.with_status(*each),
             lambda each: (each[0].created_ms, each[0].invitation_id),
         )
 
@@ -82,7 +89,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
     async def get_invitation(invitation_id: str) -> InvitationResponse:
         """Until it is used, and for a month after it has expired. Requires the role Admin or Owner."""
         invitation, status = await invitations.get(current_session(), invitation_id)
-        return InvitationResponse.of(invitation, status=status)
+        return InvitationResponse.with_status(invitation, status)
 
     @bp.operation(
         "POST /invitations",

@@ -10,7 +10,16 @@ from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, SearchPageQueryParameters, list_response
 from adapters.http.core.parsing import parse_timestamp
-from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp, TimestampText
+from adapters.http.core.schemas import (
+    DisplayName,
+    EndedAt,
+    EndingResponse,
+    PatchBody,
+    RequestBodyModel,
+    ResponseModel,
+    Timestamp,
+    TimestampText,
+)
 from domain.grants.model import AppliesVia, Grant, Scope
 from domain.grants.service import GrantService
 from domain.keys.model import DEFAULT_OVERLAP_S, MAX_NETWORKS, MAX_OVERLAP_S
@@ -68,13 +77,14 @@ class ApiKeyRotateRequest(RequestBodyModel):
     )
 
 
-class ApiKeyResponse(ResponseModel):
+class ApiKeyResponse(EndingResponse):
     key_id: str
     name: str
     type: Literal["SECRET"] = "SECRET"
     prefix: str = Field(examples=["sk_live_3fQz"])
     enabled: bool
     expires_at: Timestamp | None = Field(description="When the key ends; `null`: never.")
+    ended_at: EndedAt
     allowed_networks: list[str] = Field(description="Where it may be used from; empty: everywhere.")
     previous_prefix: str | None = Field(description="Of the secret before the last rotation, if that had an overlap.")
     previous_expires_at: Timestamp | None = Field(description="When that secret ends, or has ended.")
@@ -111,7 +121,7 @@ class GrantedGroupResponse(ResponseModel):
     name: str
 
 
-class ApiKeyGrantResponse(ResponseModel):
+class ApiKeyGrantResponse(EndingResponse):
     grant_id: str
     applies_via: AppliesVia
     device: GrantedDeviceResponse | None
@@ -120,6 +130,7 @@ class ApiKeyGrantResponse(ResponseModel):
     commands: list[str]
     scope: Scope
     expires_at: Timestamp | None
+    ended_at: EndedAt
     rate_limit_per_minute: int | None
     created_at: Timestamp
 

@@ -9,10 +9,20 @@ from pydantic import Field, StringConstraints
 from adapters.http.api.devices import DeviceName, Tags
 from adapters.http.core.callers import AllowedCallers, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
-from adapters.http.core.paging import PageLimit, PageQueryParameters, TimedPageQueryParameters, list_response, page_response
+from adapters.http.core.paging import (
+    CREATED,
+    PageLimit,
+    PageQueryParameters,
+    TimedPageQueryParameters,
+    by_creation,
+    list_response,
+    page_response,
+)
 from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import (
     DisplayName,
+    EndedAt,
+    EndingResponse,
     EnumValue,
     IdText,
     RequestBodyModel,
@@ -25,7 +35,14 @@ from domain.devices.credentials import RevealedCredentials
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import ClaimId, DeviceTypeId, ProjectId, ProvisioningCodeId
 from domain.provisioning.codes import ProvisioningCodeInput, ProvisioningCodeService
-from domain.provisioning.model import MAX_CODE_DEVICES, MAX_LISTED_HARDWARE_IDS, POLL_AFTER_S, ClaimStatus, stored_hardware_id
+from domain.provisioning.model import (
+    MAX_CODE_DEVICES,
+    MAX_LISTED_HARDWARE_IDS,
+    POLL_AFTER_S,
+    ClaimStatus,
+    DeviceProvisioningClaim,
+    stored_hardware_id,
+)
 from domain.provisioning.redemption import ProvisioningClaimInput, ProvisioningCodeRedemptionService
 
 HardwareId = Annotated[
@@ -69,7 +86,7 @@ class ProvisioningCodeRequest(RequestBodyModel):
         )
 
 
-class ProvisioningCodeResponse(ResponseModel):
+class ProvisioningCodeResponse(EndingResponse):
     code_id: str
     name: str
     prefix: str
@@ -84,6 +101,7 @@ class ProvisioningCodeResponse(ResponseModel):
     claimed_count: int = Field(description="How many devices have got credentials with it.")
     requires_approval: bool
     expires_at: Timestamp
+    ended_at: EndedAt
     created_at: Timestamp
 
 
@@ -96,7 +114,7 @@ class DeviceClaimsQueryParameters(TimedPageQueryParameters):
     limit: PageLimit = 50
 
 
-class ClaimResponse(ResponseModel):
+class ClaimResponse(EndingResponse):
     claim_id: str
     code_id: str
     hardware_id: str
@@ -107,6 +125,11 @@ class ClaimResponse(ResponseModel):
     created_at: Timestamp
     decided_by: str | None
     decided_at: Timestamp | None
+    ended_at: EndedAt
+
+    @classmethod
+    def from_domain(cls, claim: DeviceProvisioningClaim) -> ClaimResponse:
+        return cls.of(claim, ended_at=claim.ended_ms)
 
 
 class DeviceClaimRequest(RequestBodyModel):
@@ -204,16 +227,16 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
     @bp.operation("GET /provisioning-claims", AllowedCallers.SESSION, "List claims")
     async def list_provisioning_claims(query: DeviceClaimsQueryParameters) -> HttpHandlerResult[list[ClaimResponse]]:
         """Newest first."""
-        before = query.number()
+        before = query.position(*CREATED)
         found = await codes.list_claims(
             current_session(), status=query.status, before=before, limit=query.limit + 1, created=query.span
         )
-        return page_response(found, query, ClaimResponse.of, lambda claim: (claim.seq,))
+        return page_response(found, query, ClaimResponse.from_domain, by_creation)
 
     @bp.operation("GET /provisioning-claims/<claim_id>", AllowedCallers.SESSION, "Get a claim")
     async def get_provisioning_claim(claim_id: ClaimId) -> ClaimResponse:
         """Also after its decision."""
-        return ClaimResponse.of(await codes.get_claim(current_session(), claim_id))
+        return ClaimResponse.from_domain(await codes.get_claim(current_session(), claim_id))
 
     @bp.operation(
         "POST /provisioning-claims/<claim_id>/approve", AllowedCallers.SESSION, "Approve a claim", errors=DECISION_ERRORS
@@ -221,13 +244,13 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
     async def approve_claim(claim_id: ClaimId) -> ClaimResponse:
         """The board that made this claim gets its credentials when it asks the next time; another one with the same hardware id
         does not. A claim is decided once. Requires the role Admin or Owner."""
-        return ClaimResponse.of(await codes.decide(current_session(), claim_id, approve=True))
+        return ClaimResponse.from_domain(await codes.decide(current_session(), claim_id, approve=True))
 
     @bp.operation("POST /provisioning-claims/<claim_id>/deny", AllowedCallers.SESSION, "Deny a claim", errors=DECISION_ERRORS)
     async def deny_claim(claim_id: ClaimId) -> ClaimResponse:
         """This hardware id is refused from now on, until the claim is forgotten. A claim is decided once. Requires the role Admin
         or Owner."""
-        return ClaimResponse.of(await codes.decide(current_session(), claim_id, approve=False))
+        return ClaimResponse.from_domain(await codes.decide(current_session(), claim_id, approve=False))
 
     @bp.operation(
         "DELETE /provisioning-claims/<claim_id>",

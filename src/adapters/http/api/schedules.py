@@ -13,6 +13,8 @@ from adapters.http.core.paging import PageLimit, PageQueryParameters, TimedPageQ
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     ChannelNumber,
+    EndedAt,
+    EndingResponse,
     EnumValue,
     InstantMs,
     OneLine,
@@ -161,7 +163,10 @@ class SlotCommandResponse(ResponseModel):
     channel: int
 
 
-class ScheduleResponse(ResponseModel):
+ENDED = {ScheduleStatus.COMPLETED, ScheduleStatus.CANCELLED}
+
+
+class ScheduleResponse(EndingResponse):
     schedule_id: str
     device_id: str
     slot: int
@@ -180,6 +185,7 @@ class ScheduleResponse(ResponseModel):
     next_edge: SwitchEdge | None = Field(description="What `nextFireAt` runs: the `on` or the `off` command.")
     last_fired_at: Timestamp | None
     last_outcome: EdgeOutcome | None
+    ended_at: EndedAt
     firmware_synced: bool = Field(description="The device has stored this schedule and runs it while it is offline.")
 
     @classmethod
@@ -188,6 +194,7 @@ class ScheduleResponse(ResponseModel):
         return cls.of(
             schedule,
             shown,
+            ended_at=schedule.updated_ms if schedule.status in ENDED else None,
             misfire_grace_seconds=schedule.misfire_grace_s,
             next_fire_at=None if schedule.next_fire_ts is None else schedule.next_fire_ts * SECOND_MS,
         )

@@ -11,7 +11,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
 from pydantic import Field
@@ -81,6 +81,14 @@ class TimedPageQueryParameters(PageQueryParameters):
     @property
     def span(self) -> TimeSpan:
         return TimeSpan(self.since, self.until)
+
+
+CREATED = (int, int)
+"""The position in a list of what has a time and a number: `by_creation`."""
+
+
+def by_creation(entry: Any) -> tuple[int, int]:
+    return entry.created_ms, entry.seq
 
 
 class SearchPageQueryParameters(PageQueryParameters):

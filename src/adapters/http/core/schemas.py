@@ -29,10 +29,11 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import ModelField, ModelSchema, WithDefaultSchema
+from quart import current_app
 
 from domain.devices.channels import MAX_CHANNEL
 from domain.kernel.checks import FORBIDDEN_IN_LINE, single_line_fault
-from domain.kernel.clock import from_iso, to_iso
+from domain.kernel.clock import Clock, from_iso, to_iso
 from domain.kernel.errors import ValidationFailed
 
 
@@ -215,6 +216,25 @@ class ResponseModel(BaseModel):
                     values[name] = found
                     break
         return cls.model_validate(values)
+
+
+CLOCK = "latchboard.clock"
+"""Extension of the application: the `Clock` by which objects have ended."""
+
+
+EndedAt = Annotated[Timestamp | None, Field(description="When it ended; null while it lasts.")]
+
+
+class EndingResponse(ResponseModel):
+    """An object that ends: by itself at the `expires_ms` of what it is made from, or otherwise, which a given `ended_at` says."""
+
+    @classmethod
+    def of(cls, *sources: object, **given: object) -> Self:
+        if "ended_at" not in given:
+            expires_ms = next((one.expires_ms for one in sources if hasattr(one, "expires_ms")), None)
+            clock: Clock = current_app.extensions[CLOCK]
+            given["ended_at"] = expires_ms if expires_ms is not None and expires_ms <= clock.now_ms() else None
+        return super().of(*sources, **given)
 
 
 _MISSING = object()

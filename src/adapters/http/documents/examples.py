@@ -119,7 +119,7 @@ REQUEST_EXAMPLES: dict[str, Any] = {
     "RuleUpdateRequest": {"enabled": False},
     "RuleDryRunRequest": {"readings": {"temperature": 31}},
     "NotificationSettingsRequest": {
-        "topics": ["approvals", "offline"],
+        "topics": ["APPROVALS", "OFFLINE"],
         "quietFromMinute": 1320,
         "quietToMinute": 360,
         "timezone": "Europe/Berlin",

@@ -51,6 +51,7 @@ from sqlalchemy.sql.expression import ClauseElement
 from sqlalchemy.sql.functions import FunctionElement
 
 from domain.kernel.clock import TimeSpan
+from domain.kernel.cursors import Position
 
 _PARAMETER = re.compile(r"\$(\d+)")
 _encode = msgspec.json.Encoder().encode
@@ -261,6 +262,14 @@ def during(statement: Select[Any], column: ColumnElement[int], span: TimeSpan) -
     """A constant statement for the rows of this time, and the parameters that it has more."""
     narrowed = _narrowed(statement, column, span.since_ms is not None, span.until_ms is not None)
     return narrowed, without_none(at_since=span.since_ms, at_until=span.until_ms)
+
+
+def page_start(before: Position | None, span: TimeSpan) -> tuple[Position | None, TimeSpan]:
+    """Behind what a list of (time, number), newest first, begins, and what is left of the `span`. The end of the span and a
+    position are one condition, so that an index finds the page however old it is, and reads nothing newer."""
+    end = None if span.until_ms is None else (span.until_ms, 0)
+    start = end if before is None or (end is not None and end < before) else before
+    return start, TimeSpan(since_ms=span.since_ms)
 
 
 def behind(*order: ColumnElement[Any], descending: bool = False) -> ColumnElement[bool]:

@@ -1996,6 +1996,7 @@ class AsyncOperations(AsyncTransport):
         channel: int | Unset = UNSET,
         api_key_id: str | Unset = UNSET,
         membership_id: str | Unset = UNSET,
+        address: str | Unset = UNSET,
         if_none_match: str | Unset = UNSET,
     ) -> models.AccessExplanationResponse:
         """Explain an access decision."""
@@ -2003,7 +2004,7 @@ class AsyncOperations(AsyncTransport):
             models.AccessExplanationResponse,
             "GET",
             ["devices", device_id, "access"],
-            query={"cmd": cmd, "channel": channel, "apiKeyId": api_key_id, "membershipId": membership_id},
+            query={"cmd": cmd, "channel": channel, "apiKeyId": api_key_id, "membershipId": membership_id, "address": address},
             headers={"If-None-Match": if_none_match},
         )
 
@@ -2624,6 +2625,10 @@ class AsyncOperations(AsyncTransport):
             ["events", "export"],
             query={"since": since, "until": until, "commandId": command_id, "afterSeal": after_seal},
         )
+
+    async def get_event(self, event_id: str, *, if_none_match: str | Unset = UNSET) -> models.EventResponse:
+        """Get an event."""
+        return await self._call(models.EventResponse, "GET", ["events", event_id], headers={"If-None-Match": if_none_match})
 
     async def list_device_events(
         self,

@@ -1953,6 +1953,7 @@ class Operations(Transport):
         channel: int | Unset = UNSET,
         api_key_id: str | Unset = UNSET,
         membership_id: str | Unset = UNSET,
+        address: str | Unset = UNSET,
         if_none_match: str | Unset = UNSET,
     ) -> models.AccessExplanationResponse:
         """Explain an access decision."""
@@ -1960,7 +1961,7 @@ class Operations(Transport):
             models.AccessExplanationResponse,
             "GET",
             ["devices", device_id, "access"],
-            query={"cmd": cmd, "channel": channel, "apiKeyId": api_key_id, "membershipId": membership_id},
+            query={"cmd": cmd, "channel": channel, "apiKeyId": api_key_id, "membershipId": membership_id, "address": address},
             headers={"If-None-Match": if_none_match},
         )
 
@@ -2575,6 +2576,10 @@ class Operations(Transport):
             ["events", "export"],
             query={"since": since, "until": until, "commandId": command_id, "afterSeal": after_seal},
         )
+
+    def get_event(self, event_id: str, *, if_none_match: str | Unset = UNSET) -> models.EventResponse:
+        """Get an event."""
+        return self._call(models.EventResponse, "GET", ["events", event_id], headers={"If-None-Match": if_none_match})
 
     def list_device_events(
         self,

@@ -29,6 +29,7 @@ from sqlalchemy import (
     cast,
     delete,
     func,
+    literal_column,
     or_,
     select,
     text,
@@ -55,7 +56,17 @@ from adapters.storage.sql.repositories.devices import GET as GET_DEVICE
 from adapters.storage.sql.repositories.devices import LIST_BY_IDS as LIST_DEVICES
 from adapters.storage.sql.repositories.grants import GRANT, ON_PROJECT
 from adapters.storage.sql.session import POSTGRES, SQLITE, Query, Row
-from adapters.storage.sql.statements import bulk_insert, delete_batch, during, for_update, listed, without_none
+from adapters.storage.sql.statements import (
+    behind,
+    bulk_insert,
+    delete_batch,
+    during,
+    for_update,
+    listed,
+    page_start,
+    position_parameters,
+    without_none,
+)
 from adapters.storage.sql.tables import approvals, definitions, devices, executions, grants, group_members
 from adapters.storage.sql.tables.commands import FINISHED, OPEN, PENDING_APPROVAL, QUEUED, UNFINISHED
 from domain.approvals.model import Approval, ApprovalStatus, Requester
@@ -72,6 +83,7 @@ from domain.commands.ports import ExecutionTransition
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
 from domain.kernel.clock import ANY_TIME, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId, KeyId, MembershipId
 
 DEFINITION = RowMapper(
@@ -159,8 +171,8 @@ EXTEND_SENT = (
     .values(expires_ms=_UNTIL_MS)
     .returning(x.execution_id)
 )
-PAGE = EXECUTION.select().where(_DEVICE).order_by(x.seq.desc()).limit(_LIMIT)
-PAGE_BEFORE = PAGE.where(x.seq < bindparam("at_before"))
+PAGE = EXECUTION.select().where(_DEVICE).order_by(x.created_ms.desc(), x.seq.desc()).limit(_LIMIT)
+PAGE_BEHIND = PAGE.where(behind(x.created_ms, x.seq, descending=True))
 DELETE_OLDER_THAN = delete_batch(executions, FINISHED & (x.created_ms < bindparam("at_before")), x.created_ms)
 
 
@@ -270,10 +282,11 @@ class SqlCommandExecutionRepository(SqlRepository):
         await self._session.write(SHIFT_EXPIRY, at_step=step_ms, at_now=now_ms, at_unshifted=unshifted_from_ms)
 
     async def page(
-        self, device_id: DeviceId, *, limit: int, before_seq: int | None = None, created: TimeSpan = ANY_TIME
+        self, device_id: DeviceId, *, limit: int, before: Position | None = None, created: TimeSpan = ANY_TIME
     ) -> Sequence[Execution]:
-        statement, span = during(PAGE if before_seq is None else PAGE_BEFORE, x.created_ms, created)
-        params = without_none(at_before=before_seq)
+        start, rest = page_start(before, created)
+        statement, span = during(PAGE if start is None else PAGE_BEHIND, x.created_ms, rest)
+        params = position_parameters(start or ())
         return await self._list(EXECUTION, statement, at_device=device_id, at_limit=limit, **params, **span)
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
@@ -422,7 +435,7 @@ DELETE_APPROVALS_OLDER_THAN = (
 """Deletes in insertion order, so it needs no index of its own; a pending approval expires within a day."""
 NEXT_APPROVAL_EXPIRY = select(func.min(a.expires_ms)).where(PENDING_APPROVAL)
 LIST_PENDING_BY_KEY, LIST_PENDING_BY_MEMBERSHIP = (
-    _SELECT.where(*_PENDING_IN_ACCOUNT, requester == bindparam("at_requester")).order_by(a.seq)
+    _SELECT.where(*_PENDING_IN_ACCOUNT, requester == bindparam("at_requester")).order_by(a.created_ms, a.seq)
     for requester in (a.requester_key_id, a.requester_membership_id)
 )
 LIST_PENDING_DEVICES = select(a.device_id).where(*_PENDING_IN_ACCOUNT, a.requester_key_id == bindparam("at_requester"))
@@ -432,13 +445,14 @@ LIST_PENDING_COMMANDS = select(a.device_id, a.cmd, a.channel).where(*_PENDING_IN
 @cache
 def list_statement(device: bool, status: bool, before: bool = False) -> Select[Any]:
     statement = _SELECT.where(APPROVALS.in_account)
-    if device:
-        statement = statement.where(a.device_id == bindparam("at_device"))
+    if device:  # the account in a form that no index has: SQLite could prefer its index, and read the approvals of all devices
+        in_account = func.coalesce(a.account_id, literal_column("''")) == bindparam("at_account")
+        statement = _SELECT.where(in_account, a.device_id == bindparam("at_device"))
     if status:
         statement = statement.where(a.status == bindparam("at_status"))
     if before:
-        statement = statement.where(a.seq < bindparam("at_before"))
-    return statement.order_by(a.seq.desc()).limit(bindparam("at_limit"))
+        statement = statement.where(behind(a.created_ms, a.seq, descending=True))
+    return statement.order_by(a.created_ms.desc(), a.seq.desc()).limit(bindparam("at_limit"))
 
 
 class SqlApprovalRepository(SqlAccountEntityRepository[Approval]):
@@ -451,12 +465,13 @@ class SqlApprovalRepository(SqlAccountEntityRepository[Approval]):
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = 200,
-        before: int | None = None,
+        before: Position | None = None,
         created: TimeSpan = ANY_TIME,
     ) -> Sequence[Approval]:
-        filters = without_none(at_device=device_id, at_status=status and status.value, at_before=before)
-        statement = list_statement(device_id is not None, status is not None, before is not None)
-        statement, span = during(statement, a.created_ms, created)
+        start, rest = page_start(before, created)
+        filters = without_none(at_device=device_id, at_status=status and status.value) | position_parameters(start or ())
+        statement = list_statement(device_id is not None, status is not None, start is not None)
+        statement, span = during(statement, a.created_ms, rest)
         return await self._list(APPROVAL, statement, at_account=account_id, at_limit=limit, **filters, **span)
 
     async def list_pending_by_requester(

@@ -72,10 +72,9 @@ from adapters.storage.sql.tables import (
     left_edges,
     tombstones,
 )
-from domain.devices.lookup import device_changed_error, external_id_taken_error
+from domain.devices.lookup import device_changed_error, external_id_taken_error, name_taken_error
 from domain.devices.model import Device, DeviceGroup, DeviceMetadata, DeviceStatus, DeviceType, FirmwareProfile
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
-from domain.kernel.errors import Conflict
 from domain.kernel.folding import MAX_TERMS, fold, inside
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
 
@@ -356,7 +355,7 @@ class SqlDeviceTypeRepository(SqlAccountEntityRepository[DeviceType]):
 GROUP = RowMapper(device_groups, DeviceGroup)
 
 g, m = device_groups.c, group_members.c
-GROUPS = AccountEntityStatements(GROUP, "group_id", exists_error=lambda group: name_taken_error(group))
+GROUPS = AccountEntityStatements(GROUP, "group_id", exists_error=name_taken_error)
 LIST_GROUPS_BY_PROJECT = GROUPS.list.where(g.project_id == bindparam("at_project"))
 DELETE_GRANTS = delete(grants).where(grants.c.group_id == bindparam("at_group"))
 
@@ -400,10 +399,6 @@ class SqlDeviceGroupRepository(SqlAccountEntityRepository[DeviceGroup]):
 
     async def list_adders(self, device_id: DeviceId) -> Mapping[GroupId, str]:
         return {row[0]: row[1] for row in await self._session.read(LIST_ADDERS, at_device=device_id)}
-
-
-def name_taken_error(group: DeviceGroup) -> Conflict:
-    return Conflict(f"The project has a group {group.name!r} already. Choose another name.", code="GROUP_EXISTS")
 
 
 _EXISTS = d.status != DeviceStatus.DELETING.value
@@ -495,5 +490,5 @@ class SqlDeviceSearchRepository(SqlRepository):
     async def count_by_state(self, account_id: AccountId) -> DeviceCounts:
         total, *counts = map(int, (await self._session.read(COUNT_BY_STATE, at_account=account_id))[0])
         [[letters]] = await self._session.read(COUNT_DEAD_LETTERS, at_account=account_id)
-        by_state = {state.value: count for state, count in zip(_STATES, counts, strict=True)}
+        by_state = {state.value.lower(): count for state, count in zip(_STATES, counts, strict=True)}
         return DeviceCounts(total, **by_state, dead_letters=int(letters))

@@ -56,7 +56,7 @@ from domain.events.cursors import MAX_WRITERS, EventLogCursor
 from domain.events.hash_chain import ChainHasher, EventChainHead, chain_events, heads_after
 from domain.events.model import NO_SEARCH, Event, EventSearch, with_position
 from domain.kernel.folding import fold
-from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.ids import AccountId, DeviceId, EventId
 
 LAST_GIVEN = "(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM events_position_seq)"
 """The newest position that was drawn."""
@@ -273,6 +273,7 @@ LIST_AFTER = {dialect: EVENT.select().where(unread).order_by(e.position).limit(_
 LIST_KINDS_AFTER = {
     dialect: select(e.kind).where(unread).order_by(e.position).limit(_LIMIT) for dialect, unread in _UNREAD.items()
 }
+GET = EVENT.select().where(e.event_id == bindparam("at_id"), _ACCOUNT)
 OLDEST_POSITION = select(func.min(e.position))
 _DEVICE_LOG = EVENT.select().where(e.device_id == bindparam("at_device"))
 _NEWEST_FIRST = (e.at_ms.desc(), e.position.desc())
@@ -341,6 +342,9 @@ class SqlEventRepository(SqlRepository):
 
         await self._session.read_then_write(NEXT_ON_SQLITE, plan, at_accounts=to_json(sorted(accounts)))
         return stored
+
+    async def get(self, account_id: AccountId, event_id: EventId) -> Event | None:
+        return await self._first(EVENT, GET, at_account=account_id, at_id=event_id)
 
     async def page(
         self,

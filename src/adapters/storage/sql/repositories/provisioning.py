@@ -17,10 +17,11 @@ from adapters.storage.sql.mapping import (
     SqlRepository,
     enum_converter,
 )
-from adapters.storage.sql.statements import during, for_update, without_none
+from adapters.storage.sql.statements import behind, during, for_update, page_start, position_parameters, without_none
 from adapters.storage.sql.tables import device_claims, device_types, memberships, projects, provisioning_codes
 from domain.devices.model import FirmwareProfile
 from domain.kernel.clock import ANY_TIME, TimeSpan
+from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 
@@ -70,16 +71,21 @@ CLAIMS = AccountEntityStatements(CLAIM, "claim_id")
 SAVE_CLAIM = CLAIMS.save.returning(c.seq)
 FIND_CLAIM = for_update(CLAIM.select().where(_OF_CODE, c.hardware_id == bindparam("at_hardware")))
 COUNT_CLAIMS = select(func.count()).select_from(device_claims).where(_OF_CODE, c.status == bindparam("at_status"))
-_BEFORE = bindparam("at_before", type_=c.seq.type)
-_LIST = CLAIM.select().where(c.account_id == bindparam("at_account")).order_by(c.seq.desc()).limit(bindparam("at_limit"))
+_BEHIND = behind(c.created_ms, c.seq, descending=True)
+_LIST = (
+    CLAIM.select()
+    .where(c.account_id == bindparam("at_account"))
+    .order_by(c.created_ms.desc(), c.seq.desc())
+    .limit(bindparam("at_limit"))
+)
 _WITH_STATUS = _LIST.where(c.status == bindparam("at_status"))
 LIST_CLAIMS = {
     (False, False): _LIST,
-    (False, True): _LIST.where(c.seq < _BEFORE),
+    (False, True): _LIST.where(_BEHIND),
     (True, False): _WITH_STATUS,
-    (True, True): _WITH_STATUS.where(c.seq < _BEFORE),
+    (True, True): _WITH_STATUS.where(_BEHIND),
 }
-"""By whether a status, and whether a `seq` to begin before, is given."""
+"""By whether a status, and whether a position to begin behind, is given."""
 
 
 class SqlDeviceProvisioningClaimRepository(SqlRepository):
@@ -102,8 +108,9 @@ class SqlDeviceProvisioningClaimRepository(SqlRepository):
         await self._session.write(CLAIMS.delete, at_id=claim_id)
 
     async def list_by_account(
-        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int, created: TimeSpan = ANY_TIME
+        self, account_id: AccountId, status: ClaimStatus | None, before: Position | None, limit: int, created: TimeSpan = ANY_TIME
     ) -> Sequence[DeviceProvisioningClaim]:
-        filters = without_none(at_status=status and status.value, at_before=before)
-        statement, span = during(LIST_CLAIMS[status is not None, before is not None], c.created_ms, created)
+        start, rest = page_start(before, created)
+        filters = without_none(at_status=status and status.value) | position_parameters(start or ())
+        statement, span = during(LIST_CLAIMS[status is not None, start is not None], c.created_ms, rest)
         return await self._list(CLAIM, statement, at_account=account_id, at_limit=limit, **filters, **span)

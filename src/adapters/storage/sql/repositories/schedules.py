@@ -23,7 +23,16 @@ from adapters.storage.sql.mapping import (
     unique_violation_as,
 )
 from adapters.storage.sql.session import POSTGRES, SQLITE
-from adapters.storage.sql.statements import behind, bulk_insert, bulk_update, delete_batch, during, listed, position_parameters
+from adapters.storage.sql.statements import (
+    behind,
+    bulk_insert,
+    bulk_update,
+    delete_batch,
+    during,
+    listed,
+    page_start,
+    position_parameters,
+)
 from adapters.storage.sql.tables import devices, left_edges, schedule_edges, schedules
 from adapters.storage.sql.tables.commands import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
 from domain.kernel.clock import ANY_TIME, TimeSpan
@@ -212,8 +221,9 @@ class SqlScheduleRepository(SqlStoredEntityRepository[Schedule], SqlOfflineSched
     async def list_history(
         self, device_id: DeviceId, limit: int, after: Position | None = None, ended: TimeSpan = ANY_TIME
     ) -> Sequence[Schedule]:
-        statement, span = during(LIST_HISTORY if after is None else LIST_HISTORY_BEHIND, s.updated_ms, ended)
-        params = position_parameters(after or ()) | span
+        start, rest = page_start(after, ended)
+        statement, span = during(LIST_HISTORY if start is None else LIST_HISTORY_BEHIND, s.updated_ms, rest)
+        params = position_parameters(start or ()) | span
         return await self._list(SCHEDULE, statement, at_device=device_id, at_limit=limit, **params)
 
     async def list_due(self, now_ts: int, limit: int, once_after_ts: int = 0) -> Sequence[Schedule]:

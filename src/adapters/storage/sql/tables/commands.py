@@ -84,7 +84,7 @@ executions = Table(
     integer_column("channel"),
     one_of_check("status", [status.value for status in ExecutionStatus]),
     one_of_check("source", [source.value for source in TriggeredBy]),
-    Index(None, "device_id", "seq"),
+    Index(None, "device_id", "created_ms", "seq"),
     partial_index("ix_executions__queued", "seq", where=QUEUED),
     partial_index("ix_executions__open", "device_id", "seq", where=OPEN),
     partial_index("ix_executions__expiry", "expires_ms", "seq", where=UNFINISHED),
@@ -164,9 +164,9 @@ approvals = Table(
     text_column("requester_session_id", null=True),
     integer_column("channel"),
     one_of_check("status", [status.value for status in ApprovalStatus]),
-    Index(None, "account_id", "seq"),
-    Index(None, "account_id", "status", "seq"),
-    Index(None, "device_id", "seq"),
+    Index(None, "account_id", "created_ms", "seq"),
+    Index(None, "account_id", "status", "created_ms", "seq"),
+    Index(None, "device_id", "created_ms", "seq"),
     partial_index("ix_approvals__expiry", "expires_ms", "seq", where=PENDING_APPROVAL),
 )
 

@@ -246,8 +246,8 @@ device_claims = Table(
     integer_column("claimed_ms", null=True),
     one_of_check("status", [status.value for status in ClaimStatus]),
     UniqueConstraint("code_id", "hardware_id"),
-    Index(None, "account_id", "seq"),
-    Index(None, "account_id", "status", "seq"),
+    Index(None, "account_id", "created_ms", "seq"),
+    Index(None, "account_id", "status", "created_ms", "seq"),
     Index(None, "code_id", "status"),
     Index(None, "device_id"),
 )

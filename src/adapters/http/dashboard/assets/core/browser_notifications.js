@@ -11,7 +11,7 @@ const KEPT = "latchboard.notifications";
 const MINUTE_MS = 60_000;
 
 /* Kind → the types of events behind it. */
-export const KINDS = { approvals: ["approval_requested"], offline: ["device_offline", "device_online"], rules: ["rule_disabled"], webhooks: ["webhook_disabled"], devices: ["device_clock_skew", "device_message_dropped", "device_refused"], dead_letters: ["device_message_set_aside"] };
+export const KINDS = { APPROVALS: ["approval_requested"], OFFLINE: ["device_offline", "device_online"], RULES: ["rule_disabled"], WEBHOOKS: ["webhook_disabled"], DEVICES: ["device_clock_skew", "device_message_dropped", "device_refused"], DEAD_LETTERS: ["device_message_set_aside"] };
 const DEFAULTS = { kinds: Object.keys(KINDS), offlineMinutes: 5, quietFrom: "", quietTo: "" };
 
 export function preferences() {
@@ -36,8 +36,8 @@ export function noticeEvent(event, tell) {
   const { eventType, deviceId } = event;
   const chosen = preferences();
   const kind = Object.keys(KINDS).find((each) => KINDS[each].includes(eventType));
-  if (kind === undefined || !chosen.kinds.includes(kind) || (kind === "approvals" && !isAdmin())) return;
-  if (kind !== "offline") say(event, tell);
+  if (kind === undefined || !chosen.kinds.includes(kind) || (kind === "APPROVALS" && !isAdmin())) return;
+  if (kind !== "OFFLINE") say(event, tell);
   else if (eventType === "device_online") clearTimeout(offline.get(deviceId));
   else {
     clearTimeout(offline.get(deviceId));

@@ -1,4 +1,4 @@
-/* The place in the page: `#/device/dev_…/rules?state=offline`. */
+/* The place in the page: `#/device/dev_…/rules?state=OFFLINE`. */
 
 import { signal } from "./html.js";
 

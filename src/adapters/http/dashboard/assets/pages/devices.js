@@ -51,7 +51,7 @@ export function Devices() {
 
 const SORTS = () => [["", t("By name")], ["created", t("Oldest first")], ["-lastSeen", t("Heard last")], ["lastSeen", t("Silent longest")]];
 
-const states = (counts) => [["", t("All"), "total"], ["online", t("Online"), "online"], ["offline", t("Offline"), "offline"], ["on", t("Switched on"), "on"], ...[["pending", t("Not set up")], ["disabled", t("Disabled")], ["revoked", t("Revoked")]].filter(([name]) => counts?.[name]).map(([name, label]) => [name, label, name])].map(([name, label, count]) => [name, label, counts ? whole(counts[count]) : null]);
+const states = (counts) => [["", t("All"), "total"], ["ONLINE", t("Online"), "online"], ["OFFLINE", t("Offline"), "offline"], ["ON", t("Switched on"), "on"], ...[["PENDING", t("Not set up")], ["DISABLED", t("Disabled")], ["REVOKED", t("Revoked")]].map(([name, label]) => [name, label, name.toLowerCase()]).filter(([, , count]) => counts?.[count])].map(([name, label, count]) => [name, label, counts ? whole(counts[count]) : null]);
 
 export function Search({ value, onChange }) {
   const [typed, setTyped] = useState(value);

@@ -16,9 +16,9 @@ import { tell } from "../ui/toasts.js";
 import { withStepUp } from "../ui/step_up.js";
 
 const CHANNELS = "/auth/notifications/channels";
-const KINDS = { mail: "Mail", webpush: "Browser", ntfy: "ntfy", telegram: "Telegram" };
+const KINDS = { MAIL: "Mail", WEB_PUSH: "Browser", NTFY: "ntfy", TELEGRAM: "Telegram" };
 
-const topics = () => [["approvals", t("An approval waits")], ["offline", t("A device stays offline")], ["rules", t("A rule was disabled")], ["webhooks", t("A webhook was disabled")], ["devices", t("A device's clock or messages are wrong")], ["dead_letters", t("A message was set aside")]];
+const topics = () => [["APPROVALS", t("An approval waits")], ["OFFLINE", t("A device stays offline")], ["RULES", t("A rule was disabled")], ["WEBHOOKS", t("A webhook was disabled")], ["DEVICES", t("A device's clock or messages are wrong")], ["DEAD_LETTERS", t("A message was set aside")]];
 
 export function NotificationCards() {
   const settings = useLoad((signal) => get("/auth/notifications", signal), []);
@@ -37,7 +37,7 @@ function SettingsForm({ settings, reload }) {
   const fields = [
     { name: "topics", label: t("Tell me when"), type: "many", options: topics() },
     { name: "mail", label: t("By mail to {email}", { email: me.value.email }), type: "checkbox" },
-    { name: "offlineMinutes", label: t("Offline for at least (minutes)"), type: "integer", min: 1, when: () => values.topics.includes("offline") },
+    { name: "offlineMinutes", label: t("Offline for at least (minutes)"), type: "integer", min: 1, when: () => values.topics.includes("OFFLINE") },
     { name: "quietFrom", label: t("Quiet from"), type: "time" },
     { name: "quietTo", label: t("Quiet until"), type: "time", hint: t("Everything waits until the quiet hours end, requests for approval too.") },
   ];
@@ -94,7 +94,7 @@ function Channel({ channel: { channelId, kind, name, target, lastSentAt, lastErr
   const mine = ownChannel() === channelId ? html` <${Badge} kind="good">${t("this one")}<//>` : null;
   const paused = suspendedAt ? html` <${Badge} kind="warn">${t("suspended")}<//>` : null;
   const last = suspendedAt ? html`<small class="bad">${t("Nothing is sent to it since the password was changed or everything was signed out. Confirm it if it is yours; else delete it.")}</small>` : lastError ? html`<small class="bad" title=${lastError}>${channelError(lastErrorCode, lastError)} <${Time} at=${lastErrorAt} /></small>` : lastSentAt ? html`<small>${t("last sent")} <${Time} at=${lastSentAt} /></small>` : null;
-  return html`<li class="entry" aria-label=${name}><div class="grow"><strong>${kind === "mail" ? t("Mail") : name}</strong>${mine}${paused}<small>${[KINDS[kind] === name ? null : KINDS[kind], kind === "mail" ? me.value.email : target].filter(Boolean).join(" · ")}</small>${last}</div>
+  return html`<li class="entry" aria-label=${name}><div class="grow"><strong>${kind === "MAIL" ? t("Mail") : name}</strong>${mine}${paused}<small>${[KINDS[kind] === name ? null : KINDS[kind], kind === "MAIL" ? me.value.email : target].filter(Boolean).join(" · ")}</small>${last}</div>
     ${suspendedAt ? html`<${Button} small kind="main" act=${confirm} label=${t("Confirm {name}", { name })}>${t("Confirm")}<//>` : html`<${Button} small act=${test} label=${t("Send a test to {name}", { name })}>${t("Send a test")}<//>`}<${Button} small kind="danger" icon="trash" label=${t("Delete {name}", { name })} act=${remove} /></li>`;
 }
 
@@ -133,7 +133,7 @@ function ThisBrowser() {
   };
   const fields = [
     { name: "kinds", label: t("Show me when"), type: "many", options: topics() },
-    { name: "offlineMinutes", label: t("Offline for at least (minutes)"), type: "integer", min: 1, when: () => values.kinds.includes("offline") },
+    { name: "offlineMinutes", label: t("Offline for at least (minutes)"), type: "integer", min: 1, when: () => values.kinds.includes("OFFLINE") },
     { name: "quietFrom", label: t("Quiet from"), type: "time" },
     { name: "quietTo", label: t("Quiet until"), type: "time", hint: t("In quiet hours notices appear on the page only.") },
   ];

@@ -62,11 +62,11 @@ function Files({ files, format }) {
   const save = () => files.forEach(saveOne);
   const one = format === "tasmota";
   return html`${files.length > 1 ? html`<${Choice} label=${t("Files")} options=${files.map(({ name }) => [name, name])} value=${file.name} onChange=${setChosen} />` : null}
-    ${file.encoding === "text" ? html`<${CopyBlock} text=${file.content} label=${file.name} kind="file">${one ? null : html`<${Button} kind="main" small icon="download" act=${save}>${files.length > 1 ? t("Download all") : t("Download {name}", { name: file.name })}<//>`}<//>` : html`<p class="dim">${t("A file of bytes, for the download.")}</p>`}
+    ${file.encoding === "TEXT" ? html`<${CopyBlock} text=${file.content} label=${file.name} kind="file">${one ? null : html`<${Button} kind="main" small icon="download" act=${save}>${files.length > 1 ? t("Download all") : t("Download {name}", { name: file.name })}<//>`}<//>` : html`<p class="dim">${t("A file of bytes, for the download.")}</p>`}
     ${one ? html`<div class="reach"><${QrOfText} text=${file.content.trim()} label=${t("QR code of the line")} /><p class="dim grow">${t("Is your phone in the network of the relay? Scan the line with it, and paste it there.")}</p></div>` : null}`;
 }
 
 function saveOne({ name, content, encoding }) {
-  const bytes = encoding === "base64" ? Uint8Array.from(atob(content), (sign) => sign.charCodeAt(0)) : content;
+  const bytes = encoding === "BASE64" ? Uint8Array.from(atob(content), (sign) => sign.charCodeAt(0)) : content;
   saveFile(new Blob([bytes]), name);
 }

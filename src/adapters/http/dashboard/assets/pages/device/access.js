@@ -108,12 +108,13 @@ function Explain({ path, channels }) {
       { name: "apiKeyId", label: t("API key"), options: keys.map(({ keyId, name }) => [keyId, name]), required: true },
       { name: "cmd", label: t("Command"), options: [...new Map(commands.map(({ name, label }) => [name, `${label} (${name})`]))] },
       ...(hasChannels({ channels }) ? [{ name: "channel", label: t("Channel"), options: channelOptions(channels) }] : []),
+      { name: "address", label: t("Calls from (an IP address)"), hint: t("Empty: its networks are only named.") },
     ];
     const answer = await ask({ title: t("Why is a call allowed or denied?"), fields, action: t("Explain"), send: (values) => get(`${path}/access?${new URLSearchParams(values)}`) });
     if (answer) setSaid(answer);
   };
   return html`<${Card} title=${t("Explain access")} actions=${html`<${Button} act=${explain}>${t("Explain")}<//>`}>
     <p class="dim">${t("Says for a key and a command which grant lets it pass, or what is missing and when it would pass.")}</p>
-    ${said ? html`<output class=${`life ${said.allowed ? "good" : "bad"}`}><${Icon} name=${said.allowed ? "circle-check" : "circle-x"} size=${18} /><span><strong>${said.allowed ? t("allowed") : t("denied")}</strong> · ${serviceText(said.message)} ${said.waitsForApproval ? t("It would wait for approval.") : ""} ${said.passesAt ? t("It is allowed from {when}.", { when: near(said.passesAt) }) : ""}</span></output>` : null}
+    ${said ? html`<output class=${`life ${said.allowed ? "good" : "bad"}`}><${Icon} name=${said.allowed ? "circle-check" : "circle-x"} size=${18} /><span><strong>${said.allowed ? t("allowed") : t("denied")}</strong> · ${serviceText(said.message)} ${said.waitsForApproval ? t("It would wait for approval.") : ""} ${said.passesAt ? t("It is allowed from {when}.", { when: near(said.passesAt) }) : ""} ${said.allowedNetworks.length ? t("The key works only from {networks}.", { networks: said.allowedNetworks.join(", ") }) : ""} ${said.allowed && said.expiresAt ? t("The key works until {when}.", { when: near(said.expiresAt) }) : ""}</span></output>` : null}
   <//>`;
 }
