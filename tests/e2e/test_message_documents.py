@@ -94,9 +94,13 @@ async def cause_every_event(
         await line.publish(topic, message)
 
     await feed.wait_for("device_online", deviceId=pump.device_id)
-    await send("hello", {"fw": "1.2.0", "sched": 0})
+    await send("hello", {"fw": "1.2.0", "sched": 0, "ch": ["RELAY", "LEVEL", "INPUT"], "names": ["Pump", "Lamp", "Bell"]})
     await send("state", {"relay": "ON", "by": "button", "ts": int(time.time() * 1000)})
     await feed.wait_for("relay_changed", deviceId=pump.device_id)
+    await send("state", {"ch": 2, "relay": "ON", "level": 40, "by": "button"})
+    await feed.wait_for("state_changed", channel=2)
+    await send("state", {"ch": 3, "action": "SINGLE"})
+    await feed.wait_for("input_changed", channel=3)
     await send(
         "telemetry", {"ts": int(time.time() * 1000), "m": {"temperature": 20, "mode": "eco"}, "u": {"temperature": "celsius"}}
     )

@@ -31,6 +31,7 @@ from latchboard_client.retries import LONGEST_PAUSE_S, RetryPolicy, backoff_s
 
 RELAY_CHANGED = {
     "type": "relay_changed",
+    "channel": 1,
     "eventId": "evt_1",
     "accountId": "acc_1",
     "deviceId": "dev_1",
