@@ -246,7 +246,7 @@ async def test_the_firmware_does_not_keep_a_slot_whose_member_may_not_run_it(sit
     await member.send_ok("POST", f"{site.pump}/schedules", slot)
     await site.owner.send_ok("POST", f"{site.pump}/schedules", slot | {"slot": 2, "onCommand": {"command": "STATUS"}})
     before = await site.plan()
-    assert before[1] == [(1, now_s + 600, now_s + 1_200, True)]
+    assert before[1] == [(1, now_s + 600, now_s + 1_200, True, 1)]
     if loss == "approval":
         guarded = {"name": "ON", "label": "On", "requiresApproval": True}
         await site.owner.send_ok("POST", f"{site.pump}/commands", guarded)
@@ -258,7 +258,7 @@ async def test_the_firmware_does_not_keep_a_slot_whose_member_may_not_run_it(sit
         }[loss]
         await site.owner.send_ok(method, path, body)
     after = await site.plan()
-    assert after == (before[0] + 1, [(1, now_s + 600, now_s + 1_200, False)])
+    assert after == (before[0] + 1, [(1, now_s + 600, now_s + 1_200, False, 1)])
     slots = {each["slot"]: each["enabled"] for each in await site.owner.send_ok("GET", f"{site.pump}/schedules")}
     assert slots == {1: True, 2: True}, "the slot stays: the service tells when each of its edges is skipped"
 
@@ -271,9 +271,9 @@ async def test_the_firmware_holds_the_slot_again_when_its_member_may_run_it_agai
     await member.send_ok("POST", f"{site.pump}/schedules", {"slot": 1, "onTs": now_s + 600, "offTs": now_s + 1_200})
     await site.owner.send_ok("DELETE", grant)
     revision, rows = await site.plan()
-    assert rows == [(1, now_s + 600, now_s + 1_200, False)]
+    assert rows == [(1, now_s + 600, now_s + 1_200, False, 1)]
     await site.grant(site.pump, **terms)
-    assert await site.plan() == (revision + 1, [(1, now_s + 600, now_s + 1_200, True)])
+    assert await site.plan() == (revision + 1, [(1, now_s + 600, now_s + 1_200, True, 1)])
 
 
 @pytest.mark.parametrize("terms", ["expires", "window"])
@@ -290,9 +290,9 @@ async def test_the_firmware_never_holds_a_slot_beyond_the_time_of_its_grant(site
     slot = {"slot": 1, "onTs": now_s + 300, "offTs": now_s + 1_200}
     saved = await member.send_ok("POST", f"{site.pump}/schedules", slot)
     assert not saved["firmwareSynced"]
-    assert (await site.plan())[1] == [(1, now_s + 300, now_s + 1_200, False)]
+    assert (await site.plan())[1] == [(1, now_s + 300, now_s + 1_200, False, 1)]
     await member.send_ok("PUT", f"{site.pump}/schedules/1", {"offTs": now_s + 600})
-    assert (await site.plan())[1] == [(1, now_s + 300, now_s + 600, True)]
+    assert (await site.plan())[1] == [(1, now_s + 300, now_s + 600, True, 1)]
 
 
 async def test_a_grant_that_expires_or_closes_while_the_command_waits_ends_it(site: Site) -> None:
