@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from support.device import Device, DeviceConnection, create_device
+from support.mcp_agent import agent_over_http
 from support.service import ApiClient, Service
 from support.waiting import TIMEOUT_S
 
@@ -212,3 +213,23 @@ async def test_a_cover_is_neither_on_nor_off(service: Service, owner: ApiClient)
         await board.publish("state", {"ch": 4, "relay": "ON", "position": 70})
         assert (await states(owner, device))["Vent"] == {"position": 70, "moving": None}
         assert await events(owner, device, "relay_changed") == []
+
+
+async def test_an_agent_switches_the_channel_that_it_is_granted_and_no_other(service: Service, owner: ApiClient) -> None:
+    device = await create_device(owner)
+    async with connected(service, device) as board:
+        await owner.wait_until(device.path, lambda found: len(found["channels"]) == 5)
+        key = await owner.post("/keys", {"name": "Agent"}, expect=201)
+        grant = {"commands": ["*"], "apiKeyId": key["keyId"], "scope": "FULL", "channels": [2]}
+        await owner.post(f"{device.path}/grants", grant, expect=201)
+        async with agent_over_http(service, key["key"]) as agent:
+            [shown] = (await agent.use("list_devices"))["devices"]
+            assert [(one["channel"], one["name"]) for one in shown["channels"]][:2] == [(1, "Gate"), (2, "Light")]
+            order = {"device_id": device.device_id, "command": "ON", "reason": "It is dark"}
+            for more in ({"channel": 1}, {}, {"channel": 3}):
+                refused = await agent.use("send_command", **order, **more)
+                assert (refused["allowed"], refused["error"]) == (False, "CHANNEL_NOT_GRANTED"), more
+            explained = await agent.use("explain_access", device_id=device.device_id, command="ON", channel=1)
+            assert (explained["allowed"], explained["code"]) == (False, "CHANNEL_NOT_GRANTED")
+            assert (await agent.use("send_command", **order, channel=2))["status"] == "DONE"
+        assert board.ran == [("ON", 2)]
