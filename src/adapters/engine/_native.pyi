@@ -241,7 +241,7 @@ class Simulation:
         reconnect_every_s: float | None = None,
         abrupt_disconnect_every_s: float | None = None,
         reconnect_all_every_s: float | None = None,
-        channels: Sequence[tuple[str, str]] = [],
+        channels: Sequence[tuple[str, str]] = ...,
         press_every_s: float | None = None,
         keep_puback_log: bool = False,
         threads: int = 1,
