@@ -49,6 +49,7 @@ async def one_that_has_everything(service: Service, owner: ApiClient) -> Device:
         await line.publish("telemetry", {"ts": now_ms - 5 * HOUR_MS, "m": {"power": 2}})
         rule = {"name": "hot", "conditions": [HOT], "action": {"command": "OFF"}}
         await owner.post(f"{device.path}/rules", rule, expect=201)
+        await owner.call("PUT", device.path, {"channels": [{"channel": 2, "kind": "RELAY"}]}, 200)
         await owner.post(f"{device.path}/command", {"cmd": "ON", "waitSeconds": 30})
         await robot.post(f"{device.path}/command", {"cmd": "OPEN"}, expect=202)
     return device
