@@ -297,7 +297,8 @@ def test_reveal_without_the_correct_password_is_refused_and_every_call_is_in_the
 
 def test_on_command_and_off_command_default_to_plain_on_and_off(story: Story) -> None:
     made = story.responses["POST /devices/{deviceId}/schedules"].json()
-    assert (made["onCommand"], made["offCommand"]) == ({"command": "ON", "params": None}, {"command": "OFF", "params": None})
+    plain_on, plain_off = ({"command": word, "params": None, "channel": 1} for word in ("ON", "OFF"))
+    assert (made["onCommand"], made["offCommand"]) == (plain_on, plain_off)
     assert (made["slot"], made["status"], made["enabled"]) == (0, "PENDING", True)
 
 
@@ -367,6 +368,7 @@ def test_the_payload_of_relay_changed_is_the_same_object_on_the_feed_and_in_a_we
         "deviceId": "string",
         "timestamp": "ms",
         "relay": "=ON",
+        "channel": "integer",
         "triggeredBy": "string",
     }
     assert shape_errors(reported, wanted | {"cursor": "string"}) == []

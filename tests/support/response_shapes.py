@@ -51,7 +51,7 @@ def shape(text: str) -> dict[str, str]:
 
 
 OK = shape("ok boolean")
-COMMAND = shape("command string, params any")
+COMMAND = shape("command string, params any, channel integer")
 TOKENS = shape("accessToken string, refreshToken string, expiresIn integer")
 KEY = shape(
     "keyId string, name string, type =SECRET, prefix string, enabled boolean, lastUsedAt date-time?, createdAt date-time,"
@@ -61,7 +61,7 @@ DEVICE = shape(
     "deviceId string, name string, boardType string, appType string, appTypeOther string?, deviceStatus string, enabled boolean,"
     "deviceTypeId string?, relayState boolean?, isOnline boolean, lastSeen date-time?, createdAt date-time, project object, profile string,"
     "description string?, location string?, manufacturer string?, model string?, industry string?, tags strings, groupIds strings,"
-    "health object, externalId string?"
+    "health object, externalId string?, channels array"
 )
 CREDENTIALS = shape(
     "mqttUsername string, mqttPassword string, mqttHost string, mqttPort integer, wsPort integer, configBlock string"
@@ -79,18 +79,18 @@ RULE = shape(
 GRANT = shape(
     "grantId string, appliesVia string, commands strings, scope string, expiresAt date-time?, endedAt date-time?, activeDays integers,"
     "activeFromMinute integer?, activeToMinute integer?, timezone string, rateLimitPerMinute integer?, createdAt date-time,"
-    "subject object"
+    "subject object, channels integers"
 )
 DEFINITION = shape(
     "commandId string?, name string, label string, description string?, kind string, paramsSchema any, shape string,"
-    "requiresApproval boolean"
+    "requiresApproval boolean, channels integers"
 )
 APPROVAL = shape(
-    "approvalId string, deviceId string, cmd string, params any, status string, createdAt date-time, expiresAt date-time,"
+    "approvalId string, deviceId string, cmd string, channel integer, params any, status string, createdAt date-time, expiresAt date-time,"
     "requestedBy any, reason string?, decidedBy any, decidedAt date-time?, note string?, executionId string?"
 )
 EXECUTION = shape(
-    "executionId string, cmd string, params any, status string, source string, result any, createdAt date-time,"
+    "executionId string, cmd string, channel integer, params any, status string, source string, result any, createdAt date-time,"
     "expiresAt date-time, finishedAt date-time?, approvalId string?"
 )
 EVENT = shape(
