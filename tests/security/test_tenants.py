@@ -147,7 +147,14 @@ async def test_what_is_only_rehearsed_waits_for_no_writer(app: InProcessApp, lou
         "action": {"command": "OFF"},
     }
     slot = {"slot": 0, "onTs": 4_000_000_000, "offTs": 4_000_000_600, "onCommand": {"command": "ON"}}
-    full = {"metrics": ["temperature"], "rules": [rule], "schedules": [slot], "commands": [{"name": "DIM", "label": "Dim"}]}
+    board = [{"channel": 2, "kind": "RELAY", "name": "Light"}]
+    full = {
+        "channels": board,
+        "metrics": ["temperature"],
+        "rules": [rule],
+        "schedules": [slot],
+        "commands": [{"name": "DIM", "label": "Dim"}],
+    }
     document = {
         "projects": [{"name": "Yard"}],
         "devices": [{**DEVICES[0], "location": "Hall"}, {**NEW, **full, "externalId": "new", "project": "Yard"}],

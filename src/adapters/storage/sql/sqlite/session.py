@@ -201,7 +201,7 @@ REHEARSED: Mapping[str, str] = {
     **dict.fromkeys(("api_keys", "webhooks"), _OF_ACCOUNT),
     "executions": f"{_OF_ACCOUNT} AND status IN ({_OPEN})",
     "approvals": f"{_OF_ACCOUNT} AND status = '{ApprovalStatus.PENDING.value}'",
-    "credentials": _OF_DEVICES,
+    **dict.fromkeys(("credentials", "device_channels"), _OF_DEVICES),
     "left_edges": _OF_DEVICES,
     "schedule_edges": _OF_SCHEDULES,
     "group_members": "group_id IN (SELECT group_id FROM main.device_groups WHERE account_id = ?1)",
